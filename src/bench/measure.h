@@ -1,0 +1,30 @@
+// Timing: medians of repeated runs, since machines are shared and noisy.
+#pragma once
+
+#include <algorithm>
+#include <chrono>
+#include <vector>
+
+namespace dgem::bench {
+
+template <class F>
+double seconds_of(F&& f) {
+  const auto begin = std::chrono::steady_clock::now();
+  f();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+}
+
+inline double median(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  const size_t n = values.size();
+  return n % 2 == 1 ? values[n / 2] : (values[n / 2 - 1] + values[n / 2]) / 2;
+}
+
+template <class F>
+double median_seconds(int runs, F&& f) {
+  std::vector<double> times;
+  for (int i = 0; i < runs; ++i) times.push_back(seconds_of(f));
+  return median(times);
+}
+
+}  // namespace dgem::bench

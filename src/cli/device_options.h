@@ -1,0 +1,28 @@
+// What commands that run a model have in common: which device, and loading a checkpoint with errors told as exits.
+#pragma once
+
+#include "cli/commands.h"
+
+#include "model/weights.h"
+#include "ops/cpu/cpu_ops.h"
+
+#include <memory>
+#include <string>
+
+namespace dgem::cli {
+
+struct DeviceOptions {
+  int threads = 0;
+  std::string activations = "bf16";
+  std::string cpu;
+
+  // --threads, --activations, --cpu.
+  void add_to(CLI::App& command);
+  ops::cpu::CpuOptions cpu_options() const;
+  ops::cpu::Isa isa() const;  // the set that cpu_options() leads to; throws Exit
+};
+
+std::shared_ptr<const model::Checkpoint> load_checkpoint_or_exit(const std::string& directory);
+std::shared_ptr<ops::Ops> make_device_or_exit(const ops::cpu::CpuOptions& options);
+
+}  // namespace dgem::cli

@@ -1,0 +1,60 @@
+// The dgem program: one command line over all parts.
+#include "cli/commands.h"
+
+#include "base/result.h"
+
+#include <cstdio>
+#include <exception>
+#include <new>
+
+namespace dgem::cli {
+namespace {
+
+constexpr const char* kAbout =
+    "dgem answers typed questions about a state with a probability for every allowed answer,\n"
+    "from one pass of a block-diffusion language model.";
+
+constexpr const char* kExamples =
+    "Examples:\n"
+    "  dgem read --model models/nano --prompt-file examples/ticket.txt --answer-file examples/ticket.answer\n"
+    "  dgem model info models/nano\n"
+    "Each command explains itself: dgem COMMAND --help";
+
+int fail(int status, const char* message) {
+  std::fprintf(stderr, "dgem: %s\n", message);
+  return status;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app(kAbout, "dgem");
+  app.footer(kExamples);
+  app.require_subcommand(1);
+  app.set_version_flag("--version", "dgem " DGEM_VERSION);
+  add_read(app);
+  add_model(app);
+  add_synth(app);
+  add_quantize(app);
+  add_bench(app);
+  add_golden(app);
+  add_version(app);
+
+  try {
+    app.parse(argc, argv);
+    return 0;
+  } catch (const CLI::Success& help_or_version) {
+    return app.exit(help_or_version);
+  } catch (const CLI::ParseError& error) {
+    return fail(2, fmt::format("{}\nTry dgem --help, or --help after the command.", error.what()).c_str());
+  } catch (const Exit& exit) {
+    return fail(exit.status, exit.what());
+  } catch (const std::bad_alloc&) {
+    return fail(1, "out of memory");
+  } catch (const std::exception& error) {  // Fault: a device or disk that failed
+    return fail(1, error.what());
+  }
+}
+
+}  // namespace
+}  // namespace dgem::cli
+
+int main(int argc, char** argv) { return dgem::cli::run(argc, argv); }

@@ -1,0 +1,205 @@
+// Matrix products on AMX tiles (tdpbf16ps). The weights are the left operand, as they lie in memory: sixteen rows of a
+// weight times 32 inner elements make a tile. The activations are the right operand, packed once per product. So the
+// result comes out transposed, and is turned where it is stored.
+#include "ops/cpu/decode_avx512.h"
+#include "ops/cpu/gemm_f32_of_bf16.h"
+#include "ops/cpu/kernels.h"
+#include "ops/cpu/tile_config.h"
+
+namespace dgem::ops::cpu {
+namespace {
+
+constexpr int64_t kTileBytes = 1024;   // 16 rows of 64 bytes
+constexpr int64_t kInner = 32;         // inner elements of a tile
+constexpr int64_t kChunk = 16;         // tiles along the inner dimension that are decoded at a time: 32 KB for two rows
+
+int64_t tiles(int64_t n, int64_t size) { return (n + size - 1) / size; }
+
+// Packed x: for each tile of 16 rows, for each 32 inner elements, 16 pairs of them by 16 rows.
+size_t packed_bytes(int64_t rows, int64_t cols) {
+  return static_cast<size_t>(tiles(rows, 16) * tiles(cols, kInner) * kTileBytes);
+}
+
+void pack(const Rows& x, int64_t tile, void* packed) {
+  const int64_t inner = tiles(x.cols, kInner);
+  char* to = static_cast<char*>(packed) + tile * inner * kTileBytes;
+  const int rows = static_cast<int>(x.rows - tile * 16 < 16 ? x.rows - tile * 16 : 16);
+  const char* row[16];
+  for (int i = 0; i < rows; ++i) row[i] = static_cast<const char*>(x.row(tile * 16 + i));
+  for (int64_t t = 0; t < inner; ++t) {
+    const int64_t left = x.cols - t * kInner;
+    const __mmask32 mask = left >= kInner ? ~__mmask32{0} : (__mmask32{1} << left) - 1;
+    __m512 r[16];
+    for (int i = 0; i < 16; ++i) {
+      r[i] = i < rows ? _mm512_castsi512_ps(_mm512_maskz_loadu_epi16(mask, row[i] + t * 64)) : _mm512_setzero_ps();
+    }
+    Avx512::transpose(r);
+    for (int i = 0; i < 16; ++i) _mm512_store_ps(to + t * kTileBytes + i * 64, r[i]);
+  }
+}
+
+// Writes `count` tiles of 16 weight rows from inner tile `first` on, as bf16, to `to`; rows past `rows` are zero.
+template <Format kFormat>
+void decode_tiles(const Bf16Row<kFormat>* row, int rows, int64_t cols, int64_t first, int64_t count, char* to) {
+  for (int i = 0; i < 16; ++i) {
+    if (i >= rows) {
+      for (int64_t t = 0; t < count; ++t) _mm512_store_si512(to + t * kTileBytes + i * 64, _mm512_setzero_si512());
+      continue;
+    }
+    const Bf16Row<kFormat> r = row[i];
+    const int64_t whole = first + count <= cols / kInner ? count : cols / kInner - first;
+    for (int64_t t = 0; t < whole; ++t) _mm512_store_si512(to + t * kTileBytes + i * 64, r.load((first + t) * kInner));
+    if (whole < count) {
+      const int64_t k = (first + whole) * kInner;
+      _mm512_store_si512(to + whole * kTileBytes + i * 64, r.load_partial(k, static_cast<int>(cols - k)));
+    }
+  }
+}
+
+// c += w · x over `count` inner tiles, for two tiles of weight rows and one or two of x. Tiles 0-3 hold c.
+template <bool kTwo>
+[[gnu::always_inline]] inline void multiply(const char* w0, const char* w1, const char* x0, const char* x1, int64_t count) {
+  for (int64_t t = 0; t < count; ++t) {
+    _tile_loadd(4, w0 + t * kTileBytes, 64);
+    _tile_loadd(5, w1 + t * kTileBytes, 64);
+    _tile_loadd(6, x0 + t * kTileBytes, 64);
+    _tile_dpbf16ps(0, 4, 6);
+    _tile_dpbf16ps(1, 5, 6);
+    if constexpr (kTwo) {
+      _tile_loadd(7, x1 + t * kTileBytes, 64);
+      _tile_dpbf16ps(2, 4, 7);
+      _tile_dpbf16ps(3, 5, 7);
+    }
+  }
+}
+
+template <bool kTwo>
+[[gnu::always_inline]] inline void load_sums(const char* c) {
+  _tile_loadd(0, c, 64);
+  _tile_loadd(1, c + kTileBytes, 64);
+  if constexpr (kTwo) {
+    _tile_loadd(2, c + 2 * kTileBytes, 64);
+    _tile_loadd(3, c + 3 * kTileBytes, 64);
+  }
+}
+
+template <bool kTwo>
+[[gnu::always_inline]] inline void zero_sums() {
+  _tile_zero(0);
+  _tile_zero(1);
+  if constexpr (kTwo) {
+    _tile_zero(2);
+    _tile_zero(3);
+  }
+}
+
+template <bool kTwo>
+[[gnu::always_inline]] inline void store_sums(char* c) {
+  _tile_stored(0, c, 64);
+  _tile_stored(1, c + kTileBytes, 64);
+  if constexpr (kTwo) {
+    _tile_stored(2, c + 2 * kTileBytes, 64);
+    _tile_stored(3, c + 3 * kTileBytes, 64);
+  }
+}
+
+// GCC's tile intrinsics do not say that they read memory: keeps the stores before them there.
+[[gnu::always_inline]] inline void memory_barrier() { __asm__ volatile("" ::: "memory"); }
+
+template <bool kTwo>
+void step(bool first, const char* w, const char* x, int64_t x_stride, int64_t count, char* c) {
+  memory_barrier();
+  if (first) {
+    zero_sums<kTwo>();
+  } else {
+    load_sums<kTwo>(c);
+  }
+  multiply<kTwo>(w, w + kChunk * kTileBytes, x, x + x_stride, count);
+  store_sums<kTwo>(c);
+  memory_barrier();
+}
+
+// Turns a tile of sums [16 columns of y, 16 rows of y] and stores its part of y, each column times its scale.
+void store_turned(const char* c, __m512 scale, int rows, int columns, float* y, int64_t ldy) {
+  __m512 r[16];
+  for (int i = 0; i < 16; ++i) r[i] = _mm512_load_ps(c + i * 64);
+  Avx512::transpose(r);
+  const __mmask16 mask = static_cast<__mmask16>((1u << columns) - 1u);
+  for (int i = 0; i < rows; ++i) _mm512_mask_storeu_ps(y + i * ldy, mask, _mm512_mul_ps(r[i], scale));
+}
+
+float scale_of(const Matrix& w, int64_t row) {
+  if (w.format == Format::nvfp4) return w.scale;
+  if (w.format != Format::fp8) return 1.0f;
+  if (w.row_scales.format == Format::f32) return static_cast<const float*>(w.row_scales.data)[row];
+  const uint32_t bits = uint32_t{static_cast<const uint16_t*>(w.row_scales.data)[row]} << 16;
+  float f;
+  __builtin_memcpy(&f, &bits, 4);
+  return f;
+}
+
+template <Format kFormat>
+void linear_tiles(const Matrix& w, const int32_t* w_rows, int64_t n0, int64_t n1, const Rows& x, const char* packed, float* y,
+                  int64_t ldy, Scratch& scratch) {
+  const int64_t inner = tiles(w.cols, kInner), row_tiles = tiles(x.rows, 16);
+  const int64_t x_stride = inner * kTileBytes;
+  char* decoded = scratch.get<char>(0, 2 * kChunk * kTileBytes);
+  char* sums = scratch.get<char>(1, static_cast<size_t>(2 * row_tiles * kTileBytes));
+  for (int64_t n = n0; n < n1; n += 32) {
+    const int columns = static_cast<int>(n1 - n < 32 ? n1 - n : 32);
+    Bf16Row<kFormat> row[32];
+    alignas(64) float scale[32] = {};
+    for (int i = 0; i < columns; ++i) {
+      const int64_t index = w_rows ? w_rows[n + i] : n + i;
+      row[i] = Bf16Row<kFormat>(w, index);
+      scale[i] = scale_of(w, index);
+    }
+    const int upper = columns > 16 ? columns - 16 : 0;
+    for (int64_t t = 0; t < inner; t += kChunk) {
+      const int64_t count = inner - t < kChunk ? inner - t : kChunk;
+      decode_tiles(row, columns - upper, w.cols, t, count, decoded);
+      decode_tiles(row + 16, upper, w.cols, t, count, decoded + kChunk * kTileBytes);
+      for (int64_t m = 0; m < row_tiles; m += 2) {
+        const char* x_tile = packed + m * x_stride + t * kTileBytes;
+        char* c = sums + 2 * m * kTileBytes;
+        if (m + 1 < row_tiles) {
+          step<true>(t == 0, decoded, x_tile, x_stride, count, c);
+        } else {
+          step<false>(t == 0, decoded, x_tile, x_stride, count, c);
+        }
+      }
+    }
+    for (int64_t m = 0; m < row_tiles; ++m) {
+      const int rows = static_cast<int>(x.rows - m * 16 < 16 ? x.rows - m * 16 : 16);
+      float* to = y + m * 16 * ldy + (n - n0);
+      const char* c = sums + 2 * m * kTileBytes;
+      store_turned(c, _mm512_load_ps(scale), rows, columns - upper, to, ldy);
+      if (upper > 0) store_turned(c + kTileBytes, _mm512_load_ps(scale + 16), rows, upper, to + 16, ldy);
+    }
+  }
+}
+
+void linear(const Matrix& w, const int32_t* w_rows, int64_t n0, int64_t n1, const Rows& x, const void* packed, float* y,
+            int64_t ldy, Scratch& scratch) {
+  if (w.format == Format::f32 || w.format == Format::f16) {
+    return linear_wide_weights_avx512(w, w_rows, n0, n1, x, packed, y, ldy, scratch);
+  }
+  const TileConfig config;
+  _tile_loadconfig(&config);
+  const char* p = static_cast<const char*>(packed);
+  switch (w.format) {
+    case Format::fp8: linear_tiles<Format::fp8>(w, w_rows, n0, n1, x, p, y, ldy, scratch); break;
+    case Format::nvfp4: linear_tiles<Format::nvfp4>(w, w_rows, n0, n1, x, p, y, ldy, scratch); break;
+    default: linear_tiles<Format::bf16>(w, w_rows, n0, n1, x, p, y, ldy, scratch); break;
+  }
+  _tile_release();
+}
+
+}  // namespace
+
+const GemmKernels& gemm_bf16_amx() {
+  static constexpr GemmKernels kTable = {packed_bytes, pack, linear};
+  return kTable;
+}
+
+}  // namespace dgem::ops::cpu
