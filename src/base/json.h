@@ -21,18 +21,18 @@ using Object = std::vector<Member>;  // in the order of the text; a repeated key
 
 class Value {
  public:
-  Value() = default;                                   // null
-  Value(std::nullptr_t) {}                             // NOLINT
-  Value(bool v) : v_(v) {}                             // NOLINT
-  Value(int v) : v_(int64_t{v}) {}                     // NOLINT
-  Value(int64_t v) : v_(v) {}                          // NOLINT
-  Value(uint64_t v);                                   // NOLINT: kept as int64_t where it fits
-  Value(double v) : v_(v) {}                           // NOLINT
-  Value(const char* v) : v_(std::string(v)) {}         // NOLINT
-  Value(std::string_view v) : v_(std::string(v)) {}    // NOLINT
-  Value(std::string v) : v_(std::move(v)) {}           // NOLINT
-  Value(Array v) : v_(std::move(v)) {}                 // NOLINT
-  Value(Object v) : v_(std::move(v)) {}                // NOLINT
+  Value() = default;                                 // null
+  Value(std::nullptr_t) {}                           // NOLINT
+  Value(bool v) : v_(v) {}                           // NOLINT
+  Value(int v) : v_(int64_t{v}) {}                   // NOLINT
+  Value(int64_t v) : v_(v) {}                        // NOLINT
+  Value(uint64_t v);                                 // NOLINT: kept as int64_t where it fits
+  Value(double v) : v_(v) {}                         // NOLINT
+  Value(const char* v) : v_(std::string(v)) {}       // NOLINT
+  Value(std::string_view v) : v_(std::string(v)) {}  // NOLINT
+  Value(std::string v) : v_(std::move(v)) {}         // NOLINT
+  Value(Array v) : v_(std::move(v)) {}               // NOLINT
+  Value(Object v) : v_(std::move(v)) {}              // NOLINT
 
   bool is_null() const { return v_.index() == 0; }
   bool is_bool() const { return std::holds_alternative<bool>(v_); }
@@ -45,7 +45,7 @@ class Value {
   // Each needs its kind to hold (DGEM_CHECK), but for big_integer().
   bool boolean() const;
   int64_t integer() const;
-  double number() const;  // of an integer as well
+  double number() const;                        // of an integer as well
   std::optional<uint64_t> big_integer() const;  // an integer over the int64 range, which is_integer() denies
   const std::string& string() const;
   const Array& array() const;

@@ -18,9 +18,7 @@ std::string error_of(std::string_view text, const ParseOptions& options = {}) {
 TEST(Json, ParsesEveryKind) {
   const auto value = parse(R"( {"z":null,"a":[true,false,-3,2.5,"x"],"m":{"k":{}}} )");
   ASSERT_TRUE(value);
-  EXPECT_EQ(*value, Value(Object{{"z", nullptr},
-                                 {"a", Array{true, false, -3, 2.5, "x"}},
-                                 {"m", Object{{"k", Object{}}}}}));
+  EXPECT_EQ(*value, Value(Object{{"z", nullptr}, {"a", Array{true, false, -3, 2.5, "x"}}, {"m", Object{{"k", Object{}}}}}));
   EXPECT_EQ(write(*value), R"({"z":null,"a":[true,false,-3,2.5,"x"],"m":{"k":{}}})");  // the order of the text
 }
 
@@ -69,7 +67,10 @@ TEST(Json, EscapesAndUnescapes) {
   EXPECT_EQ(write(Value(text)), R"("\"\\\b\f\n\r\t\u0001/é😀")");
   EXPECT_EQ(parse(write(Value(text)))->string(), text);
   EXPECT_EQ(parse(R"("\u00e9\ud83d\ude00\u0000")")->string(), std::string("é😀\0", 7));
-  EXPECT_EQ(write(Value("a\xff" "b")), "\"a\xef\xbf\xbd" "b\"");  // never writes invalid UTF-8
+  EXPECT_EQ(write(Value("a\xff"
+                        "b")),
+            "\"a\xef\xbf\xbd"
+            "b\"");  // never writes invalid UTF-8
 }
 
 TEST(Json, Indents) {
@@ -87,10 +88,40 @@ TEST(Json, ErrorsNameLineAndColumn) {
 }
 
 TEST(Json, RefusesWhatIsNotJson) {
-  for (const char* text :
-       {"NaN", "Infinity", "-", "01", "1.", "1e", ".5", "+1", "'a'", "{a:1}", "[1,]", "{\"a\":1,}", "[,1]", "tru", "nul",
-        "// c\n1", "\"\\x\"", "\"\\u12\"", "\"a\nb\"", "\"abc", "[", "{", "]", "{\"a\"}", "1e999", "1.7976931348623159e308", "[1]]", "\"\xc0\x80\"",
-        "\"\xed\xa0\x80\"", "\"\xff\"", "\"\\ud800\"", "\"\\udc00\"", "\"\\ud800\\u0041\"", "{\"\\udc00\":1}"}) {
+  for (const char* text : {"NaN",
+                           "Infinity",
+                           "-",
+                           "01",
+                           "1.",
+                           "1e",
+                           ".5",
+                           "+1",
+                           "'a'",
+                           "{a:1}",
+                           "[1,]",
+                           "{\"a\":1,}",
+                           "[,1]",
+                           "tru",
+                           "nul",
+                           "// c\n1",
+                           "\"\\x\"",
+                           "\"\\u12\"",
+                           "\"a\nb\"",
+                           "\"abc",
+                           "[",
+                           "{",
+                           "]",
+                           "{\"a\"}",
+                           "1e999",
+                           "1.7976931348623159e308",
+                           "[1]]",
+                           "\"\xc0\x80\"",
+                           "\"\xed\xa0\x80\"",
+                           "\"\xff\"",
+                           "\"\\ud800\"",
+                           "\"\\udc00\"",
+                           "\"\\ud800\\u0041\"",
+                           "{\"\\udc00\":1}"}) {
     EXPECT_FALSE(parse(text)) << text;
   }
 }
@@ -98,7 +129,8 @@ TEST(Json, RefusesWhatIsNotJson) {
 TEST(Json, RefusesRepeatedKeys) {
   EXPECT_EQ(error_of("{\"a\":1,\n\"b\":{\"x\":[{}]},\"a\":2}"),
             "line 2, column 18: the key \"a\" is repeated in its object; keep one");
-  EXPECT_EQ(error_of("{\"a\":{\"b\":1,\"\\u0062\":2}}"), "line 1, column 20: the key \"b\" is repeated in its object; keep one");
+  EXPECT_EQ(error_of("{\"a\":{\"b\":1,\"\\u0062\":2}}"),
+            "line 1, column 20: the key \"b\" is repeated in its object; keep one");
   EXPECT_TRUE(parse("{\"a\":{\"a\":1},\"b\":{\"a\":1}}"));
 }
 
@@ -146,17 +178,19 @@ TEST(JsonDeath, WrongKindIsACheck) { EXPECT_DEATH((void)Value(1).string(), "JSON
 
 rc::Gen<Value> any_value(int depth) {
   auto text = rc::gen::map(rc::gen::container<std::string>(rc::gen::inRange<char>(0, 127)), [](std::string s) { return s; });
-  auto scalar = rc::gen::oneOf(rc::gen::just(Value()), rc::gen::map(rc::gen::arbitrary<bool>(), [](bool v) { return Value(v); }),
-                               rc::gen::map(rc::gen::arbitrary<int64_t>(), [](int64_t v) { return Value(v); }),
-                               rc::gen::map(rc::gen::arbitrary<uint64_t>(), [](uint64_t v) { return Value(v); }),
-                               rc::gen::map(rc::gen::arbitrary<double>(), [](double v) { return Value(v); }),
-                               rc::gen::map(text, [](std::string v) { return Value(std::move(v)); }));
+  auto scalar =
+      rc::gen::oneOf(rc::gen::just(Value()), rc::gen::map(rc::gen::arbitrary<bool>(), [](bool v) { return Value(v); }),
+                     rc::gen::map(rc::gen::arbitrary<int64_t>(), [](int64_t v) { return Value(v); }),
+                     rc::gen::map(rc::gen::arbitrary<uint64_t>(), [](uint64_t v) { return Value(v); }),
+                     rc::gen::map(rc::gen::arbitrary<double>(), [](double v) { return Value(v); }),
+                     rc::gen::map(text, [](std::string v) { return Value(std::move(v)); }));
   if (depth == 0) return scalar;
   auto inner = rc::gen::resize(6, rc::gen::container<Array>(any_value(depth - 1)));
   return rc::gen::oneOf(scalar, rc::gen::map(inner, [](Array v) { return Value(std::move(v)); }),
                         rc::gen::map(inner, [](Array v) {
                           Object object;
-                          for (Value& element : v) object.emplace_back(fmt::format("k{}", object.size()), std::move(element));
+                          for (Value& element : v)
+                            object.emplace_back(fmt::format("k{}", object.size()), std::move(element));
                           return Value(std::move(object));
                         }));
 }

@@ -26,7 +26,7 @@ Error make_error(fmt::format_string<Args...> format, Args&&... args) {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}  // NOLINT: implicit on purpose
+  Result(T value) : state_(std::in_place_index<0>, std::move(value)) {}      // NOLINT: implicit on purpose
   Result(Error error) : state_(std::in_place_index<1>, std::move(error)) {}  // NOLINT
 
   bool ok() const { return state_.index() == 0; }
@@ -76,22 +76,23 @@ class Fault : public std::runtime_error {
 }  // namespace dgem
 
 // Ends the process with a message: the program itself is wrong. Never used on input.
-#define DGEM_CHECK(condition, ...)                                                                    \
-  do {                                                                                                \
-    if (!(condition)) [[unlikely]] ::dgem::check_failed(__FILE__, __LINE__, #condition, fmt::format("" __VA_ARGS__)); \
+#define DGEM_CHECK(condition, ...)                                                       \
+  do {                                                                                   \
+    if (!(condition)) [[unlikely]]                                                       \
+      ::dgem::check_failed(__FILE__, __LINE__, #condition, fmt::format("" __VA_ARGS__)); \
   } while (false)
 
 #define DGEM_CONCAT_INNER(a, b) a##b
 #define DGEM_CONCAT(a, b) DGEM_CONCAT_INNER(a, b)
 
 // Returns the error of a Status-like expression from the enclosing function.
-#define DGEM_RETURN_IF_ERROR(expression)                                  \
-  do {                                                                    \
+#define DGEM_RETURN_IF_ERROR(expression)                                                      \
+  do {                                                                                        \
     if (auto dgem_status = (expression); !dgem_status) return std::move(dgem_status).error(); \
   } while (false)
 
 // DGEM_ASSIGN(auto x, f()): x = the value of f(), or returns its error from the enclosing function.
-#define DGEM_ASSIGN(target, expression)                                                  \
-  auto DGEM_CONCAT(dgem_result_, __LINE__) = (expression);                               \
+#define DGEM_ASSIGN(target, expression)                                                                    \
+  auto DGEM_CONCAT(dgem_result_, __LINE__) = (expression);                                                 \
   if (!DGEM_CONCAT(dgem_result_, __LINE__)) return std::move(DGEM_CONCAT(dgem_result_, __LINE__)).error(); \
   target = std::move(DGEM_CONCAT(dgem_result_, __LINE__)).value()

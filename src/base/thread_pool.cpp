@@ -1,6 +1,6 @@
 #include "base/thread_pool.h"
 
-#include "base/processors.h"
+#include "base/limits.h"
 #include "base/result.h"
 
 #include <chrono>

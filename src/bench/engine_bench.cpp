@@ -17,7 +17,8 @@ struct Tokens {
     std::mt19937 random(20261201);
     const auto draw = [&](size_t n) {
       std::vector<int32_t> ids(n);
-      for (auto& id : ids) id = static_cast<int32_t>(std::min<int64_t>(3, vocab - 1) + random() % std::max<int64_t>(1, vocab - 3));
+      for (auto& id : ids)
+        id = static_cast<int32_t>(std::min<int64_t>(3, vocab - 1) + random() % std::max<int64_t>(1, vocab - 3));
       return ids;
     };
     for (int b = 0; b < options.batch; ++b) {

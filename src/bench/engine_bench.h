@@ -31,9 +31,9 @@ struct PassTime {
 };
 
 struct EngineBenchResult {
-  std::vector<PassTime> passes;                          // prefill, read, fused
-  double first_pass = 0;                                 // seconds of the very first fused pass, pages still cold
-  std::map<std::string, TimedOps::Spent> spent;          // by kind of operation, of all fused passes
+  std::vector<PassTime> passes;                  // prefill, read, fused
+  double first_pass = 0;                         // seconds of the very first fused pass, pages still cold
+  std::map<std::string, TimedOps::Spent> spent;  // by kind of operation, of all fused passes
   int fused_runs = 0;
 };
 

@@ -15,12 +15,10 @@ constexpr int kRuns = 7;
 double measure_flops(double (*loop)(int64_t), ThreadPool& pool) {
   const int threads = pool.size();
   std::vector<double> done(threads);
-  const auto run = [&](int64_t iterations) {
-    pool.run(threads, [&](int part, int) { done[part] = loop(iterations); });
-  };
+  const auto run = [&](int64_t iterations) { pool.run(threads, [&](int part, int) { done[part] = loop(iterations); }); };
   int64_t iterations = 1000;
   while (seconds_of([&] { run(iterations); }) < 0.06) iterations *= 2;
-  const double seconds = median_seconds(kRuns, [&] { run(iterations); });
+  const double seconds = best_seconds(kRuns, [&] { run(iterations); });
   double flops = 0;
   for (const double d : done) flops += d;
   return flops / seconds;
@@ -32,7 +30,7 @@ double measure_reading(ThreadPool& pool) {
   const int parts = static_cast<int>(kBytes / kPart);
   pool.run(parts, [&](int part, int) { std::memset(data.get() + part * (kPart / 8), part + 1, kPart); });
   std::vector<uint64_t> sums(parts);
-  const double seconds = median_seconds(kRuns, [&] {
+  const double seconds = best_seconds(kRuns, [&] {
     pool.run(parts, [&](int part, int) {
       const uint64_t* p = data.get() + part * (kPart / 8);
       uint64_t sum[8] = {};

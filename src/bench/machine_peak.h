@@ -7,11 +7,11 @@
 namespace dgem::bench {
 
 struct MachinePeak {
-  double flops = 0;        // multiply-adds in registers, all threads: FLOP/s
-  double read_bytes = 0;   // reading memory far larger than the caches, all threads: bytes/s
+  double flops = 0;       // multiply-adds in registers, all threads: FLOP/s
+  double read_bytes = 0;  // reading memory far larger than the caches, all threads: bytes/s
 };
 
-// Medians of several runs of about 60 ms each.
+// The best of several runs of about 60 ms each.
 MachinePeak measure_peak(ops::cpu::Isa isa, ops::Precision precision, ThreadPool& pool);
 
 }  // namespace dgem::bench

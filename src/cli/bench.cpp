@@ -10,6 +10,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <memory>
 #include <string>
 
@@ -70,9 +71,9 @@ void print(const bench::EngineBenchResult& result, const bench::MachinePeak& pea
               "of peak", "GB/s", "of peak", "of floor");
   for (const auto& p : result.passes) {
     std::printf("%-8s %5d %10.2f %10.2f %9.0f %9.1f %7.1f%% %9.1f %7.1f%% %8.1f%%\n", p.name.c_str(), p.rows, p.median * 1e3,
-                p.best * 1e3, p.rows / p.median, p.work.flops() / p.median / 1e9, 100 * p.work.flops() / p.median / peak.flops,
-                p.work.weight_bytes / p.median / 1e9, 100 * p.work.weight_bytes / p.median / peak.read_bytes,
-                100 * p.floor(peak) / p.median);
+                p.best * 1e3, p.rows / p.median, p.work.flops() / p.median / 1e9,
+                100 * p.work.flops() / p.median / peak.flops, p.work.weight_bytes / p.median / 1e9,
+                100 * p.work.weight_bytes / p.median / peak.read_bytes, 100 * p.floor(peak) / p.median);
   }
 }
 
@@ -88,18 +89,32 @@ void print_profile(const bench::EngineBenchResult& result) {
   }
 }
 
+// Of a GPU only the memory is measured, by copies within it, which read and write; its arithmetic sets no bound here.
+bench::MachinePeak device_peak(ops::Ops& device) {
+  constexpr size_t kBytes = size_t{1} << 30;
+  constexpr int kCopies = 8;
+  const ops::Buffer from = device.allocate(kBytes), to = device.allocate(kBytes);
+  const double seconds = bench::best_seconds(5, [&] {
+    for (int i = 0; i < kCopies; ++i) device.copy(to.get(), from.get(), kBytes);
+    std::byte last;
+    device.download(&last, to.get() + kBytes - 1, 1);  // waits for the copies
+  });
+  return {std::numeric_limits<double>::infinity(), 2.0 * kCopies * kBytes / seconds};
+}
+
+bench::MachinePeak machine_peak(const DeviceOptions& options) {
+  if (options.on_cuda()) return device_peak(*make_device_or_exit(options));
+  ThreadPool pool(options.threads);
+  return bench::measure_peak(options.isa(), options.precision(), pool);
+}
+
 void run(const Options& options) {
-  const ops::cpu::CpuOptions cpu = options.device.cpu_options();
-  bench::MachinePeak peak;
-  {
-    ThreadPool pool(cpu.threads);
-    peak = bench::measure_peak(options.device.isa(), cpu.precision, pool);
-  }
+  const bench::MachinePeak peak = machine_peak(options.device);
   std::shared_ptr<bench::TimedOps> timed;
   std::unique_ptr<model::Model> model;
   const double load = bench::seconds_of([&] {
-    auto checkpoint = load_checkpoint_or_exit(options.model);
-    timed = std::make_shared<bench::TimedOps>(make_device_or_exit(cpu));
+    auto checkpoint = load_checkpoint_or_exit(options.model, options.device);
+    timed = std::make_shared<bench::TimedOps>(make_device_or_exit(options.device));
     model = std::make_unique<model::Model>(std::move(checkpoint), timed);
   });
   const double mapped = static_cast<double>(model->checkpoint().files.mapped_bytes());
@@ -108,11 +123,12 @@ void run(const Options& options) {
     std::printf("%s\n", json::write(to_json(result, peak, timed->name(), load, mapped), 2).c_str());
     return;
   }
-  std::printf("%s on %s: prompt %d, canvas %d, batch %d\n", options.model.c_str(), timed->name().c_str(), options.engine.prompt,
-              options.engine.canvas, options.engine.batch);
-  std::printf("machine: %.1f GFLOP/s multiply-add, %.1f GB/s memory read\n", peak.flops / 1e9, peak.read_bytes / 1e9);
-  std::printf("loaded in %.3f s, first fused pass %.3f s; %.2f GB mapped, %.2f GB resident at most\n\n", load, result.first_pass,
-              mapped / 1e9, peak_resident_bytes() / 1e9);
+  std::printf("%s on %s: prompt %d, canvas %d, batch %d\n", options.model.c_str(), timed->name().c_str(),
+              options.engine.prompt, options.engine.canvas, options.engine.batch);
+  std::printf("machine: %.1f GFLOP/s multiply-add, %.1f GB/s memory %s\n", peak.flops / 1e9, peak.read_bytes / 1e9,
+              options.device.on_cuda() ? "read and written" : "read");
+  std::printf("loaded in %.3f s, first fused pass %.3f s; %.2f GB mapped, %.2f GB resident at most\n\n", load,
+              result.first_pass, mapped / 1e9, peak_resident_bytes() / 1e9);
   print(result, peak);
   if (options.profile) print_profile(result);
 }
@@ -126,11 +142,18 @@ void add_bench(CLI::App& app) {
   CLI::App* command = bench->add_subcommand("engine", "Time prefill, read and fused passes of one batch");
   command->footer(kFooter);
   command->add_option("--model", options->model, "Checkpoint directory")->required();
-  command->add_option("--prompt", options->engine.prompt, "Tokens of each prompt")->check(CLI::Range(1, 65536))->capture_default_str();
-  command->add_option("--canvas", options->engine.canvas, "Tokens of each canvas")->check(CLI::Range(1, 4096))->capture_default_str();
-  command->add_option("--batch", options->engine.batch, "Decisions in a pass")->check(CLI::Range(1, 1024))->capture_default_str();
+  command->add_option("--prompt", options->engine.prompt, "Tokens of each prompt")
+      ->check(CLI::Range(1, 65536))
+      ->capture_default_str();
+  command->add_option("--canvas", options->engine.canvas, "Tokens of each canvas")
+      ->check(CLI::Range(1, 4096))
+      ->capture_default_str();
+  command->add_option("--batch", options->engine.batch, "Decisions in a pass")
+      ->check(CLI::Range(1, 1024))
+      ->capture_default_str();
   command->add_option("--runs", options->engine.runs, "Timed runs of each pass; 0: about four seconds of them")
-      ->check(CLI::Range(0, 10000))->capture_default_str();
+      ->check(CLI::Range(0, 10000))
+      ->capture_default_str();
   options->device.add_to(*command);
   command->add_flag("--profile", options->profile, "Also the time of each kind of operation");
   command->add_flag("--json", options->json, "Print JSON");

@@ -14,11 +14,11 @@ struct Exit : std::runtime_error {
 };
 
 void add_golden(CLI::App& app);
-void add_model(CLI::App& app);     // model info
+void add_model(CLI::App& app);  // model info
 void add_synth(CLI::App& app);
 void add_quantize(CLI::App& app);
 void add_read(CLI::App& app);
-void add_bench(CLI::App& app);     // bench engine
+void add_bench(CLI::App& app);  // bench engine
 void add_version(CLI::App& app);
 
 }  // namespace dgem::cli

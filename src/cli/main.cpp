@@ -6,6 +6,7 @@
 #include <cstdio>
 #include <exception>
 #include <new>
+#include <string>
 
 namespace dgem::cli {
 namespace {
@@ -25,6 +26,13 @@ int fail(int status, const char* message) {
   return status;
 }
 
+// The parser would call a misspelled command a missing one.
+bool is_unknown_command(const CLI::App& app, const std::string& word) {
+  if (!word.empty() && word[0] == '-') return false;
+  const auto known = app.get_subcommands([&](const CLI::App* command) { return command->get_name() == word; });
+  return known.empty();
+}
+
 int run(int argc, char** argv) {
   CLI::App app(kAbout, "dgem");
   app.footer(kExamples);
@@ -38,6 +46,10 @@ int run(int argc, char** argv) {
   add_golden(app);
   add_version(app);
 
+  if (argc < 2) return fail(2, "expected a command; dgem --help lists them");
+  if (is_unknown_command(app, argv[1])) {
+    return fail(2, fmt::format("there is no command '{}'; dgem --help lists them", argv[1]).c_str());
+  }
   try {
     app.parse(argc, argv);
     return 0;

@@ -14,8 +14,9 @@ namespace dgem::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "Bytes per pass: weights that one forward pass reads, without the embedding and the head. Few rows touch only some of\n"
-    "the experts; the numbers assume that the router spreads them evenly.\n"
+    "Bytes per pass: weights that one forward pass reads, without embedding, head and self-conditioning (which a read in\n"
+    "one step does not use). Few rows touch only some of the experts; the numbers assume that the\n"
+    "router spreads them evenly.\n"
     "Example:\n"
     "  dgem model info CHECKPOINT --rows 320";
 
@@ -70,8 +71,9 @@ void print_text(const model::Checkpoint& checkpoint, const model::CheckpointInfo
   line("experts", fmt::format("{} of {}, {} at a time", c.num_experts, c.moe_intermediate_size, c.top_k_experts));
   line("positions", fmt::format("{}, canvas {}", c.max_position_embeddings, c.canvas_length));
   line("end tokens", id_text(c.eos_token_ids));
-  line("vision", c.has_vision ? (info.vision_parameters > 0 ? count(info.vision_parameters) + " parameters" : "configured, no weights")
-                              : "none");
+  line("vision",
+       c.has_vision ? (info.vision_parameters > 0 ? count(info.vision_parameters) + " parameters" : "configured, no weights")
+                    : "none");
   line("quantization", or_none(c.quant_method));
   line("prompt version", or_none(c.prompt_version));
   line("parameters", fmt::format("{} text, {} active per token with the head", count(info.parameters), count(info.active)));

@@ -14,7 +14,8 @@ namespace dgem::cli {
 namespace {
 
 constexpr const char* kFooter =
-    "Packs linear layers as NVFP4 (4.5 bits a weight) in modelopt's layout, searching the scale of each block for the least\n"
+    "Packs linear layers as NVFP4 (4.5 bits a weight) in modelopt's layout, searching the scale of each block for the "
+    "least\n"
     "squared error. experts: the routed experts, nine tenths of the weights; all: also attention, dense MLP and\n"
     "self-conditioning. --embedding fp8 stores the tied embedding in 8 bits with a scale per row, which dgem reads.\n"
     "Errors are relative: |packed - original| / |original|.\n"
@@ -57,7 +58,8 @@ void print_table(const model::QuantizeReport& report) {
     fmt::print("{:>8} {:>9.1f}M {:>8.2f}% {:>8.2f}%  {}\n", line.modules, static_cast<double>(line.elements) / 1e6,
                100.0 * all.relative_error(), 100.0 * line.worst->relative_error(), text);
   }
-  fmt::print("{} -> {}\n", human_size(static_cast<uint64_t>(report.bytes_before)), human_size(static_cast<uint64_t>(report.bytes_after)));
+  fmt::print("{} -> {}\n", human_size(static_cast<uint64_t>(report.bytes_before)),
+             human_size(static_cast<uint64_t>(report.bytes_after)));
 }
 
 void print_json(const model::QuantizeReport& report) {
@@ -104,9 +106,14 @@ void add_quantize(CLI::App& app) {
   CLI::App* command = app.add_subcommand("quantize", "Pack a checkpoint's weights into smaller formats");
   command->footer(kFooter);
   command->add_option("DIR", options->directory, "Checkpoint to read")->required();
-  command->add_option("--format", options->format, "Format of the packed layers")->check(CLI::IsMember({"nvfp4"}))->capture_default_str();
-  command->add_option("--what", options->what, "Which layers to pack")->check(CLI::IsMember({"experts", "all"}))->capture_default_str();
-  command->add_option("--embedding", options->embedding, "Format of the embedding (default: as it is)")->check(CLI::IsMember({"fp8"}));
+  command->add_option("--format", options->format, "Format of the packed layers")
+      ->check(CLI::IsMember({"nvfp4"}))
+      ->capture_default_str();
+  command->add_option("--what", options->what, "Which layers to pack")
+      ->check(CLI::IsMember({"experts", "all"}))
+      ->capture_default_str();
+  command->add_option("--embedding", options->embedding, "Format of the embedding (default: as it is)")
+      ->check(CLI::IsMember({"fp8"}));
   command->add_option("-o,--output", options->output, "Directory to write to")->required();
   command->add_option("--threads", options->threads, "Threads (0: one for each processor)")->check(CLI::Range(0, 1024));
   command->add_flag("--json", options->as_json, "Print every module as JSON");

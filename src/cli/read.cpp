@@ -1,12 +1,12 @@
 // dgem read: a prompt and an answer template in, a probability for every label of every slot out.
 #include "cli/commands.h"
+#include "cli/device_options.h"
 
 #include "base/json.h"
 #include "base/utf8.h"
 #include "decide/answer_template.h"
 #include "decide/read.h"
 #include "model/weights.h"
-#include "ops/cpu/cpu_ops.h"
 #include "text/chat_template.h"
 #include "text/tokenizer.h"
 
@@ -37,11 +37,11 @@ constexpr const char* kFooter =
     "  cat ticket.txt | dgem read - --model models/nano --answer 'urgent: [yes|no]' --json";
 
 struct Options {
-  std::string model, system, activations = "bf16";
+  std::string model, system;
   std::optional<std::string> prompt, prompt_file, dash, answer, answer_file;
   std::optional<uint64_t> seed;
   int samples = 1;
-  int threads = 0;
+  DeviceOptions device;
   bool as_json = false;
 };
 
@@ -98,17 +98,14 @@ Answer answer(const Options& options) {
   const auto form = need(decide::parse_answer_template(input_text(options.answer, options.answer_file.value_or(""))), "");
   const auto tokenizer = need(text::Tokenizer::load(options.model), "");
   const std::vector<int32_t> prompt = prompt_tokens(options, tokenizer);
-  const auto checkpoint =
-      std::make_shared<const model::Checkpoint>(need(model::load_checkpoint(options.model), options.model));
+  const auto checkpoint = load_checkpoint_or_exit(options.model, options.device);
 
   Answer result;
   result.canvas = need(decide::make_canvas(form, tokenizer, prompt, checkpoint->config.canvas_length), "");
   result.prompt_tokens = prompt.size();
   result.seed = options.seed.value_or(decide::content_seed(prompt, result.canvas));
 
-  const bool bf16 = options.activations == "bf16";
-  const ops::cpu::CpuOptions cpu{options.threads, bf16 ? ops::Precision::bf16 : ops::Precision::f32, ""};
-  const auto device = need(ops::cpu::make_cpu_ops(cpu), "");
+  const auto device = make_device_or_exit(options.device);
   result.device = device->name();
   model::Model model(checkpoint, device);
   const auto start = std::chrono::steady_clock::now();
@@ -143,8 +140,11 @@ void print_table(const Answer& answer, int samples) {
     for (size_t label = 0; label < slot.labels.size(); ++label) {
       const double p = answer.probabilities[i][label];
       const bool best = label == answer.best(i);
-      fmt::print("{}{} {}{} {:>6.2f} %  {}{}\n", colours && best ? "\x1b[32m" : "", best ? '>' : ' ', slot.labels[label],
-                 std::string(width - columns(slot.labels[label]), ' '), 100.0 * p, bar(p), colours && best ? "\x1b[0m" : "");
+      const std::string padding(width - columns(slot.labels[label]), ' ');
+      const std::string row =
+          fmt::format("{} {}{}  {:>6.2f} %  {}", best ? '>' : ' ', slot.labels[label], padding, 100.0 * p, bar(p));
+      fmt::print("{}{}{}\n", colours && best ? "\x1b[32m" : "", row.substr(0, row.find_last_not_of(' ') + 1),
+                 colours && best ? "\x1b[0m" : "");
     }
   }
   fmt::print("\n{} prompt tokens, canvas of {}, {} of slot noise, seed {}; {:.1f} ms on {}\n", answer.prompt_tokens,
@@ -216,10 +216,7 @@ void add_read(CLI::App& app) {
       ->check(CLI::Range(1, decide::kMaxSamples))
       ->capture_default_str();
   command->add_flag("--json", options->as_json, "Print the result as JSON");
-  command->add_option("--threads", options->threads, "CPU threads; 0: one per processor")->check(CLI::Range(0, 1024));
-  command->add_option("--activations", options->activations, "Precision of activations")
-      ->check(CLI::IsMember({"f32", "bf16"}))
-      ->capture_default_str();
+  options->device.add_to(*command);
   command->footer(kFooter);
   command->callback([options] { run_command(*options); });
 }

@@ -39,7 +39,8 @@ void run(const Options& options) {
                                   .show_progress = true};
   if (auto made = model::synthesize(*root, synth, options.output, pool); !made) {
     const Error& error = made.error();
-    throw Exit(2, error.pointer.empty() ? error.message : fmt::format("{}: {} (at {})", options.config, error.message, error.pointer));
+    throw Exit(2, error.pointer.empty() ? error.message
+                                        : fmt::format("{}: {} (at {})", options.config, error.message, error.pointer));
   }
   if (options.tokenizer.empty()) return;
   std::error_code code;
@@ -53,11 +54,14 @@ void add_synth(CLI::App& app) {
   auto options = std::make_shared<Options>();
   CLI::App* command = app.add_subcommand("synth", "Make a checkpoint with random weights");
   command->footer(kFooter);
-  command->add_option("--config", options->config, "config.json with the model's sizes")->required()->check(CLI::ExistingFile);
+  command->add_option("--config", options->config, "config.json with the model's sizes")
+      ->required()
+      ->check(CLI::ExistingFile);
   command->add_option("--format", options->format, "How weights are stored; nvfp4 packs the routed experts")
       ->check(CLI::IsMember({"nvfp4", "bf16", "f32"}))
       ->capture_default_str();
-  command->add_option("--layers", options->layers, "Number of layers, in place of the configuration's")->check(CLI::Range(1, 1024));
+  command->add_option("--layers", options->layers, "Number of layers, in place of the configuration's")
+      ->check(CLI::Range(1, 1024));
   command->add_option("--seed", options->seed, "Seed of the weights")->capture_default_str();
   command->add_option("-o,--output", options->output, "Directory to write to")->required();
   command->add_option("--tokenizer", options->tokenizer, "tokenizer.json to copy into it")->check(CLI::ExistingFile);

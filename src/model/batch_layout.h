@@ -10,12 +10,12 @@ namespace dgem::model {
 
 struct BatchLayout {
   // Per row, segments one after another.
-  std::vector<int32_t> ids;        // encoder rows: the image placeholder already replaced by pad (model.md 3.1)
+  std::vector<int32_t> ids;  // encoder rows: the image placeholder already replaced by pad (model.md 3.1)
   std::vector<int32_t> positions;
-  std::vector<uint8_t> kind;       // 0 prompt (encoder), 1 canvas (decoder)
+  std::vector<uint8_t> kind;  // 0 prompt (encoder), 1 canvas (decoder)
   // Per segment.
   std::vector<int> first_row;
-  std::vector<int> context;        // tokens before the segment: the position of its first row
+  std::vector<int> context;  // tokens before the segment: the position of its first row
   // Canvas rows without and with self-conditioning; of the latter, the segments in the order of their rows.
   std::vector<int32_t> plain_canvas_rows, conditioned_rows;
   std::vector<int> conditioned_segments;

@@ -20,7 +20,7 @@ constexpr int64_t kMaxPositions = int64_t{1} << 30;
 constexpr int64_t kMaxCanvas = int64_t{1} << 16;
 constexpr int64_t kMaxTensorElements = int64_t{1} << 40;
 
-constexpr int kFullLayerPeriod = 6;          // without layer_types: every sixth layer is a full-attention layer
+constexpr int kFullLayerPeriod = 6;  // without layer_types: every sixth layer is a full-attention layer
 constexpr int kDefaultGlobalHeadDim = 512;
 
 struct HeadSizes {
@@ -79,7 +79,8 @@ std::vector<LayerConfig> read_layers(Fields& text, Error& error) {
     const std::string where = text.pointer("per_layer_config") + "/" + json::pointer_token(key);
     const std::optional<int> layer = parse_index(key, count);
     if (!layer || !value.is_object()) {
-      text.fail("per_layer_config", fmt::format("expected keys from 0 to {} with objects, found \"{}\"", count - 1, key.substr(0, 40)));
+      text.fail("per_layer_config",
+                fmt::format("expected keys from 0 to {} with objects, found \"{}\"", count - 1, key.substr(0, 40)));
       return layers;
     }
     LayerConfig& config = layers[static_cast<size_t>(*layer)];
@@ -109,7 +110,8 @@ RopeConfig read_rope(Fields& all, const char* kind, RopeConfig fallback, Error& 
   rope.theta = fields.number("rope_theta", 1.0, 1e15, fallback.theta);
   rope.rotary_factor = fields.number("partial_rotary_factor", 1e-6, 1.0, 1.0);
   if (type == "default" && rope.rotary_factor != 1.0) {
-    fields.fail("partial_rotary_factor", "expected 1 with rope_type \"default\"; a part is supported with \"proportional\" only");
+    fields.fail("partial_rotary_factor",
+                "expected 1 with rope_type \"default\"; a part is supported with \"proportional\" only");
   }
   return rope;
 }
@@ -148,8 +150,8 @@ void refuse_unsupported(Fields& root, Fields& text, Error& error) {
   }
   const std::string activation = text.string("hidden_activation", "gelu_pytorch_tanh");
   if (activation != "gelu_pytorch_tanh") {
-    text.fail("hidden_activation",
-              fmt::format("expected \"gelu_pytorch_tanh\", found \"{}\"; others are not supported", activation.substr(0, 40)));
+    text.fail("hidden_activation", fmt::format("expected \"gelu_pytorch_tanh\", found \"{}\"; others are not supported",
+                                               activation.substr(0, 40)));
   }
   const json::Value* vision = root.find("vision_config");
   if (vision == nullptr) return;
@@ -233,7 +235,8 @@ Result<Config> parse_config(const json::Value& root) {
                  "/model_type"};
   }
   const json::Value* text_value = root.find("text_config");
-  if (text_value == nullptr || !text_value->is_object()) return Error{"expected an object with the sizes of the text model", "/text_config"};
+  if (text_value == nullptr || !text_value->is_object())
+    return Error{"expected an object with the sizes of the text model", "/text_config"};
 
   Error error;
   Fields top(root, "", error);
@@ -262,7 +265,8 @@ Result<GenerationConfig> parse_generation_config(const json::Value& root) {
   Fields fields(root, "", error);
   GenerationConfig config;
   config.max_new_tokens = static_cast<int>(fields.integer("max_new_tokens", 1, kMaxPositions, config.max_new_tokens));
-  config.max_denoising_steps = static_cast<int>(fields.integer("max_denoising_steps", 1, 100000, config.max_denoising_steps));
+  config.max_denoising_steps =
+      static_cast<int>(fields.integer("max_denoising_steps", 1, 100000, config.max_denoising_steps));
   config.t_min = fields.number("t_min", 1e-6, 1e6, config.t_min);
   config.t_max = fields.number("t_max", 1e-6, 1e6, config.t_max);
   config.stability_threshold = static_cast<int>(fields.integer("stability_threshold", 0, 1000, config.stability_threshold));

@@ -98,7 +98,8 @@ TEST(Config, ExplicitLayerTypes) {
   const Config config = parse_ok(config_with("layer_types", json::Array{"full_attention", "sliding_attention"}));
   EXPECT_THAT(kinds(config), ElementsAre(false, true));
   EXPECT_EQ(error_of(config_with("layer_types", json::Array{"full_attention"})).pointer, "/text_config/layer_types");
-  EXPECT_EQ(error_of(config_with("layer_types", json::Array{"full_attention", "chunked"})).pointer, "/text_config/layer_types/1");
+  EXPECT_EQ(error_of(config_with("layer_types", json::Array{"full_attention", "chunked"})).pointer,
+            "/text_config/layer_types/1");
 }
 
 TEST(Config, ReadsTokenIdsPromptAndQuantization) {
@@ -111,7 +112,8 @@ TEST(Config, ReadsTokenIdsPromptAndQuantization) {
 }
 
 TEST(Config, RefusesOtherModels) {
-  EXPECT_THAT(error_of(root_with("model_type", "gemma3")).message, HasSubstr("expected model_type \"diffusion_gemma\", found \"gemma3\""));
+  EXPECT_THAT(error_of(root_with("model_type", "gemma3")).message,
+              HasSubstr("expected model_type \"diffusion_gemma\", found \"gemma3\""));
   EXPECT_THAT(error_of(parse_json("{}")).message, HasSubstr("found none"));
   EXPECT_THAT(error_of(parse_json("[]")).message, HasSubstr("expected an object"));
   EXPECT_EQ(error_of(config_with("model_type", "gemma4_text")).pointer, "/text_config/model_type");
@@ -131,13 +133,17 @@ TEST(Config, RefusesWhatIsNotSupported) {
 }
 
 TEST(Config, RefusesRopesThatAreNotSupported) {
-  const auto with_full = [](json::Value full) { return config_with("rope_parameters", json::Object{{"full_attention", std::move(full)}}); };
-  EXPECT_EQ(error_of(with_full(json::Object{{"rope_type", "yarn"}})).pointer, "/text_config/rope_parameters/full_attention/rope_type");
+  const auto with_full = [](json::Value full) {
+    return config_with("rope_parameters", json::Object{{"full_attention", std::move(full)}});
+  };
+  EXPECT_EQ(error_of(with_full(json::Object{{"rope_type", "yarn"}})).pointer,
+            "/text_config/rope_parameters/full_attention/rope_type");
   EXPECT_EQ(error_of(with_full(json::Object{{"rope_type", "default"}, {"partial_rotary_factor", 0.5}})).pointer,
             "/text_config/rope_parameters/full_attention/partial_rotary_factor");
   EXPECT_EQ(error_of(with_full(json::Object{{"rope_type", "proportional"}, {"rope_theta", 0}})).pointer,
             "/text_config/rope_parameters/full_attention/rope_theta");
-  EXPECT_EQ(error_of(config_with("rope_parameters", json::Object{{"rope_theta", 10000}})).pointer, "/text_config/rope_parameters");
+  EXPECT_EQ(error_of(config_with("rope_parameters", json::Object{{"rope_theta", 10000}})).pointer,
+            "/text_config/rope_parameters");
   EXPECT_EQ(error_of(config_with("rope_parameters", 1)).pointer, "/text_config/rope_parameters");
 }
 
@@ -186,7 +192,8 @@ TEST(Config, PerLayerKeysAreChecked) {
 }
 
 TEST(GenerationConfig, NullMeansDefault) {
-  const auto config = parse_generation_config(parse_json(R"({"t_max": null, "sampler_config": null, "max_denoising_steps": 6})"));
+  const auto config =
+      parse_generation_config(parse_json(R"({"t_max": null, "sampler_config": null, "max_denoising_steps": 6})"));
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_EQ(config->t_max, 0.8);
   EXPECT_EQ(config->max_denoising_steps, 6);
@@ -195,8 +202,9 @@ TEST(GenerationConfig, NullMeansDefault) {
 }
 
 TEST(GenerationConfig, ReadsAndChecks) {
-  const auto config = parse_generation_config(parse_json(
-      R"({"eos_token_id":[1,106,50],"t_min":0.3,"sampler_config":{"_cls_name":"EntropyBoundSamplerConfig","entropy_bound":0.2}})"));
+  const auto config = parse_generation_config(
+      parse_json(R"({"eos_token_id":[1,106,50],"t_min":0.3,)"
+                 R"("sampler_config":{"_cls_name":"EntropyBoundSamplerConfig","entropy_bound":0.2}})"));
   ASSERT_TRUE(config) << config.error().message;
   EXPECT_THAT(config->eos_token_ids, ElementsAre(1, 106, 50));
   EXPECT_EQ(config->entropy_bound, 0.2);

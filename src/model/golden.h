@@ -19,15 +19,15 @@ namespace dgem::model {
 // All comparisons of one kind.
 struct GoldenCheck {
   std::string kind;
-  int count = 0;       // comparisons
+  int count = 0;  // comparisons
   // The largest error of a comparison: ‖a - b‖ / ‖b‖ of what the model computes; of temperatures and entropies the
   // largest difference; where equality is asked the share of unequal values.
   // With bf16 activations the first of these is the median over the rows of all comparisons: rounding sends some rows
   // to other experts, and what depends on those is far off. Behind the last layer that may be most rows, so there it
   // is told but not judged.
   double worst = 0.0;
-  std::string where;    // the comparison that gave it; empty for a median
-  bool exact = false;   // equality is asked
+  std::string where;   // the comparison that gave it; empty for a median
+  bool exact = false;  // equality is asked
   bool judged = true;
   bool ok = true;
 };

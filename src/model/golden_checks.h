@@ -82,9 +82,9 @@ std::vector<float> read_canvas(Model& model, std::span<const int32_t> tokens, Kv
 std::vector<float> rows_from(std::span<const float> values, int heads, int rows, int dim, int first);
 
 // ---- checks
-Status check_states(const GoldenContext& context, const GoldenPrompt& prompt);      // encoder, cache, reads
-Status check_generation(const GoldenContext& context, const GoldenPrompt& prompt);  // gen.*
-void check_trees(const GoldenContext& context, const GoldenPrompt& prompt);         // equal bits, one prompt
+Status check_states(const GoldenContext& context, const GoldenPrompt& prompt);             // encoder, cache, reads
+Status check_generation(const GoldenContext& context, const GoldenPrompt& prompt);         // gen.*
+void check_trees(const GoldenContext& context, const GoldenPrompt& prompt);                // equal bits, one prompt
 void check_together(const GoldenContext& context, std::span<const GoldenPrompt> prompts);  // equal bits, all prompts
 
 }  // namespace dgem::model

@@ -12,8 +12,8 @@ void compare_kv(const GoldenContext& c, const std::string& kind, const std::stri
     const LayerConfig& layer = c.model.config().layers[l];
     const int first = expected.layers[l].first, skipped = got.layers[l].first - first;
     for (const bool keys : {true, false}) {
-      const std::vector<float> want = rows_from(c.model.download_kv(expected, l, keys), layer.kv_heads,
-                                                expected.end() - first, layer.head_dim, skipped);
+      const std::vector<float> want =
+          rows_from(c.model.download_kv(expected, l, keys), layer.kv_heads, expected.end() - first, layer.head_dim, skipped);
       c.tally.same_bits(kind, fmt::format("{}, {} of layer {}", where, keys ? "keys" : "values", l),
                         c.model.download_kv(got, l, keys), want);
     }
@@ -113,8 +113,7 @@ void check_together(const GoldenContext& c, std::span<const GoldenPrompt> prompt
   for (size_t i = 0; i < prompts.size(); ++i) {
     const GoldenPrompt& p = prompts[i];
     const Kv kv = prefill(c.model, p.input, nullptr);
-    c.tally.same_bits("bits: together", p.tag, join_logits(out, first, p.canvas.size()),
-                      read_canvas(c.model, p.canvas, kv));
+    c.tally.same_bits("bits: together", p.tag, join_logits(out, first, p.canvas.size()), read_canvas(c.model, p.canvas, kv));
     compare_kv(c, "bits: together", p.tag, *out.kept[2 * i], *kv);
     first += p.canvas.size();
   }

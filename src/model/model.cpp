@@ -41,10 +41,10 @@ TextWeights place_weights(const TextWeights& host, ops::Ops& ops) {
   vector(w.self_conditioning_norm);
   for (Matrix* m : {&w.self_conditioning_gate, &w.self_conditioning_up, &w.self_conditioning_down}) matrix(*m);
   for (LayerWeights& layer : w.layers) {
-    for (Vector* v : {&layer.input_norm, &layer.post_attention_norm, &layer.pre_feedforward_norm,
-                      &layer.pre_feedforward_norm_2, &layer.post_feedforward_norm, &layer.post_feedforward_norm_1,
-                      &layer.post_feedforward_norm_2, &layer.q_norm, &layer.k_norm, &layer.router_scale,
-                      &layer.per_expert_scale}) {
+    for (Vector* v :
+         {&layer.input_norm, &layer.post_attention_norm, &layer.pre_feedforward_norm, &layer.pre_feedforward_norm_2,
+          &layer.post_feedforward_norm, &layer.post_feedforward_norm_1, &layer.post_feedforward_norm_2, &layer.q_norm,
+          &layer.k_norm, &layer.router_scale, &layer.per_expert_scale}) {
       vector(*v);
     }
     for (Matrix* m : {&layer.q_proj, &layer.k_proj, &layer.v_proj, &layer.o_proj, &layer.mlp_gate, &layer.mlp_up,

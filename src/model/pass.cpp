@@ -82,7 +82,8 @@ void Model::Pass::input(const Batch& batch, const BatchLayout& layout, float* x)
   }
   if (!layout.plain_canvas_rows.empty()) {
     const int32_t* index = put("canvas_rows", layout.plain_canvas_rows);
-    ops_.canvas_input(x, index, static_cast<int64_t>(layout.plain_canvas_rows.size()), hidden, nullptr, config_.rms_norm_eps);
+    ops_.canvas_input(x, index, static_cast<int64_t>(layout.plain_canvas_rows.size()), hidden, nullptr,
+                      config_.rms_norm_eps);
   }
   if (!layout.conditioned_rows.empty()) {
     const float* m = self_conditioning(batch, layout);
@@ -190,8 +191,7 @@ void Model::Pass::layer(int l, const Batch& batch, const BatchLayout& layout, co
                       rope(rows).sin, rope(rows).angles, q, ops::Precision::f32);
 
   const int window = shape.sliding ? config_.sliding_window : 0;
-  const AttentionPlan plan =
-      plan_attention(batch, layout, l, window, k_rows, v_rows, kv_size * bytes_of(k.precision), last);
+  const AttentionPlan plan = plan_attention(batch, layout, l, window, k_rows, v_rows, kv_size * bytes_of(k.precision), last);
   const Act heads = act("attention.out", rows.count, q_size);
   ops_.attention({config_.num_attention_heads, shape.kv_heads, shape.head_dim, window}, q, plan.groups, plan.runs, heads);
   float* a = floats("a", rows.count * hidden);
@@ -223,7 +223,10 @@ void Model::Pass::feed_forward(const LayerWeights& w, const float* a, Rows& rows
   ops_.experts(expert_in, {w.expert_gate, w.expert_up, w.expert_down}, ids, weights, k, m);
 
   ops_.join(rows.x, d, m, n, hidden,
-            {w.post_feedforward_norm_1, w.post_feedforward_norm_2, w.post_feedforward_norm, eps,
+            {w.post_feedforward_norm_1,
+             w.post_feedforward_norm_2,
+             w.post_feedforward_norm,
+             eps,
              {w.encoder_scalar, w.decoder_scalar}},
             rows.kind, rows.x);
 }

@@ -183,7 +183,8 @@ Result<QuantizeReport> quantize(const Checkpoint& checkpoint, const QuantizeOpti
   DGEM_ASSIGN(QuantizePlan plan, plan_quantize(checkpoint, options));
   DGEM_ASSIGN(SafetensorsWriter writer, SafetensorsWriter::create(output, plan.tensors, {.stop = options.stop}));
   std::optional<Progress> progress;
-  if (options.show_progress) progress.emplace("packing weights", static_cast<uint64_t>(writer.total_bytes()), ProgressUnit::kBytes);
+  if (options.show_progress)
+    progress.emplace("packing weights", static_cast<uint64_t>(writer.total_bytes()), ProgressUnit::kBytes);
 
   Packer packer(plan, writer, pool, progress ? &*progress : nullptr);
   for (const auto& group : plan.groups) {

@@ -20,8 +20,8 @@
 namespace dgem::model {
 
 struct QuantizeOptions {
-  bool dense = false;          // also attention, dense MLP and self-conditioning; else the routed experts only
-  bool fp8_embedding = false;  // F8_E4M3 with a float32 scale per row
+  bool dense = false;                       // also attention, dense MLP and self-conditioning; else the routed experts only
+  bool fp8_embedding = false;               // F8_E4M3 with a float32 scale per row
   const std::atomic<bool>* stop = nullptr;  // see WriterOptions
   bool show_progress = false;               // on standard error
 };

@@ -9,9 +9,9 @@ namespace dgem::model {
 namespace {
 
 // Every tensor that a module may consist of, whatever its format.
-constexpr std::string_view kModuleSuffixes[] = {".weight",       ".weight_scale",        ".weight_scale_2",
-                                                ".input_scale",  ".weight_packed",       ".weight_global_scale",
-                                                ".input_global_scale"};
+constexpr std::string_view kModuleSuffixes[] = {
+    ".weight",        ".weight_scale",        ".weight_scale_2",    ".input_scale",
+    ".weight_packed", ".weight_global_scale", ".input_global_scale"};
 
 class Planner {
  public:
@@ -21,7 +21,8 @@ class Planner {
     const TextWeights& text = checkpoint_.text;
     if (options_.fp8_embedding) add_embedding();
     if (options_.dense) {
-      add_group("self_conditioning.", {{"gate_proj", &text.self_conditioning_gate}, {"up_proj", &text.self_conditioning_up}});
+      add_group("self_conditioning.",
+                {{"gate_proj", &text.self_conditioning_gate}, {"up_proj", &text.self_conditioning_up}});
       add_group("self_conditioning.", {{"down_proj", &text.self_conditioning_down}});
     }
     for (size_t l = 0; l < text.layers.size(); ++l) add_layer(fmt::format("layers.{}.", l), text.layers[l]);

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cmath>
 #include <limits>
 
@@ -20,24 +21,33 @@ float largest_magnitude(const float* x, int64_t count) {
   return largest;
 }
 
-// Nearest FP4 magnitude of m >= 0. Adding and taking off 1.5 · 2^(22..24) rounds to multiples of 0.5, 1 or 2, ties to
-// even as float_to_e2m1 does; written without branches, so that compilers vectorize it.
+// Nearest FP4 magnitude of m >= 0. FP4 keeps one bit after the leading one, and multiples of 0.5 below 1: adding and
+// taking off 1.5 · 2^22 times m's power of two (held within 1 .. 4) rounds to that, ties to even as float_to_e2m1 does.
+// Floats at or above 0 compare like their bits; compilers vectorize integer comparisons, but not float ones.
 float round_to_e2m1(float m) {
-  const float magic = m < 2.0f ? 0x1.8p22f : m < 4.0f ? 0x1.8p23f : 0x1.8p24f;
-  return std::min((m + magic) - magic, kLargestCode);
+  constexpr int32_t kOne = std::bit_cast<int32_t>(1.0f), kFour = std::bit_cast<int32_t>(4.0f);
+  constexpr int32_t kSix = std::bit_cast<int32_t>(kLargestCode), kMagic = std::bit_cast<int32_t>(0x1.8p22f) - kOne;
+  int32_t power = std::bit_cast<int32_t>(m) & 0x7f800000;
+  power = power < kOne ? kOne : power;
+  power = power > kFour ? kFour : power;
+  const float magic = std::bit_cast<float>(power + kMagic);
+  const int32_t rounded = std::bit_cast<int32_t>((m + magic) - magic);
+  return std::bit_cast<float>(rounded > kSix ? kSix : rounded);
 }
 
 // Squared error in units of largest², which neither overflows nor vanishes.
 float block_error(const float* magnitudes, float largest, float unit) {
   const float inverse = 1.0f / unit;
-  float difference[kBlock];
+  float squares[kBlock];
   for (int i = 0; i < kBlock; ++i) {
     const float m = magnitudes[i] * inverse;
-    difference[i] = m - round_to_e2m1(m);
+    const float d = m - round_to_e2m1(m);
+    squares[i] = d * d;
   }
-  float sum = 0.0f;
-  for (const float d : difference) sum += d * d;
-  return sum * (unit / largest) * (unit / largest);
+  for (int half = kBlock / 2; half > 0; half /= 2) {
+    for (int i = 0; i < half; ++i) squares[i] += squares[i + half];
+  }
+  return squares[0] * (unit / largest) * (unit / largest);
 }
 
 // The E4M3 code of the best scale.
@@ -62,6 +72,20 @@ uint8_t search_scale(const float* block, float global) {
 
 double squared(float x) { return static_cast<double>(x) * static_cast<double>(x); }
 
+// Packs one block with the scale `unit` (0: all its values are 0); returns its squared error.
+double pack_block(const float* block, float unit, uint8_t* packed) {
+  float rounded[kBlock];
+  for (int i = 0; i < kBlock; ++i) rounded[i] = unit > 0.0f ? round_to_e2m1(std::fabs(block[i]) / unit) : 0.0f;
+  double error = 0.0;
+  uint8_t codes[kBlock];
+  for (int i = 0; i < kBlock; ++i) {
+    codes[i] = float_to_e2m1(std::copysign(rounded[i], block[i]));
+    error += squared(std::fabs(block[i]) - rounded[i] * unit);
+  }
+  for (int i = 0; i < kBlock; i += 2) packed[i / 2] = static_cast<uint8_t>(codes[i] | codes[i + 1] << 4);
+  return error;
+}
+
 }  // namespace
 
 float nvfp4_global(float largest) {
@@ -74,15 +98,7 @@ double quantize_nvfp4_row(const float* row, int64_t cols, float global, uint8_t*
   for (int64_t b = 0; b < cols / kBlock; ++b) {
     const float* block = row + b * kBlock;
     scales[b] = search_scale(block, global);
-    const float unit = e4m3_to_float(scales[b]) * global;
-    for (int i = 0; i < kBlock; i += 2) {
-      uint8_t codes[2] = {0, 0};
-      for (int j = 0; j < 2; ++j) {
-        if (unit > 0.0f) codes[j] = float_to_e2m1(block[i + j] / unit);
-        error += squared(block[i + j] - e2m1_to_float(codes[j]) * unit);
-      }
-      packed[(b * kBlock + i) / 2] = static_cast<uint8_t>(codes[0] | codes[1] << 4);
-    }
+    error += pack_block(block, e4m3_to_float(scales[b]) * global, packed + b * kBlock / 2);
   }
   return error;
 }

@@ -43,8 +43,13 @@ PackedRow pack(const std::vector<float>& row) {
   const auto cols = static_cast<int64_t>(row.size());
   p.error = quantize_nvfp4_row(row.data(), cols, p.global, p.codes.data(), p.scales.data());
   p.back.resize(row.size());
-  to_float(ops::Matrix{.data = p.codes.data(), .format = ops::Format::nvfp4, .rows = 1, .cols = cols,
-                       .block_scales = p.scales.data(), .scale = p.global, .row_scales = {}},
+  to_float(ops::Matrix{.data = p.codes.data(),
+                       .format = ops::Format::nvfp4,
+                       .rows = 1,
+                       .cols = cols,
+                       .block_scales = p.scales.data(),
+                       .scale = p.global,
+                       .row_scales = {}},
            0, p.back.data());
   return p;
 }
@@ -93,6 +98,18 @@ TEST(QuantizeRows, ValuesOnTheGridStay) {
   for (int i = 0; i < 16; ++i) row.push_back(i == 3 ? 448.0f * 0.25f : 0.0f);
   const PackedRow p = pack(row);
   EXPECT_LT(p.error, 1e-9);
+}
+
+TEST(QuantizeRows, RoundsAsTheScalarConversionDoes) {
+  // With 6 as the largest, units are near 1, so that multiples of 1/4 meet every midpoint.
+  std::vector<float> row;
+  for (int i = 0; i < 16 * 8; ++i) row.push_back(i % 16 == 0 ? 6.0f : static_cast<float>(i % 49 - 24) / 4.0f);
+  const PackedRow p = pack(row);
+  for (size_t i = 0; i < row.size(); ++i) {
+    const float unit = e4m3_to_float(p.scales[i / 16]) * p.global;
+    const auto code = static_cast<uint8_t>(i % 2 == 0 ? p.codes[i / 2] & 15 : p.codes[i / 2] >> 4);
+    EXPECT_EQ(code, float_to_e2m1(row[i] / unit)) << row[i] << " in units of " << unit;
+  }
 }
 
 TEST(QuantizeRows, ZerosAndExtremes) {
@@ -174,7 +191,8 @@ TEST(Quantize, ExpertsOnly) {
   EXPECT_EQ(after.encoder_scalar, before.encoder_scalar);
   EXPECT_EQ(o.after->config.quant_method, "modelopt");
   ASSERT_EQ(o.report.modules.size(), 2u * 4 * 3);
-  EXPECT_NEAR(o.report.modules[0].relative_error(), distance(o.before->text.layers[0].expert_gate[0], o.after->text.layers[0].expert_gate[0]), 1e-6);
+  EXPECT_NEAR(o.report.modules[0].relative_error(),
+              distance(o.before->text.layers[0].expert_gate[0], o.after->text.layers[0].expert_gate[0]), 1e-6);
   EXPECT_EQ(o.report.modules[0].role, "experts.gate_proj");
   EXPECT_EQ(o.report.modules[0].name, "model.decoder.layers.0.experts.0.gate_proj");
   EXPECT_LT(o.report.bytes_after, o.report.bytes_before);
@@ -209,7 +227,8 @@ TEST(Quantize, SizesThatDoNotFitStayAsTheyAre) {
   ASSERT_TRUE(o.after) << o.error;
   EXPECT_EQ(o.after->text.layers[0].mlp_gate.format, ops::Format::f32);
   EXPECT_EQ(o.after->text.layers[0].q_proj.format, ops::Format::nvfp4);
-  const auto gate = std::find_if(o.report.modules.begin(), o.report.modules.end(), [](const auto& m) { return m.role == "mlp.gate_proj"; });
+  const auto gate = std::find_if(o.report.modules.begin(), o.report.modules.end(),
+                                 [](const auto& m) { return m.role == "mlp.gate_proj"; });
   ASSERT_NE(gate, o.report.modules.end());
   EXPECT_THAT(gate->kept, HasSubstr("multiples of 16, and it is [40, 64]"));
 
@@ -237,7 +256,8 @@ TEST(Quantize, KeepsSideFilesAndUnknownKeysAndDropsSecondCopies) {
   json::Value config = *json::parse_file(tiny.directory() + "/config.json");
   config.set("something_else", json::Array{1, "x"});
   std::ofstream(tiny.directory() + "/config.json") << json::write(config);
-  for (const char* name : {"tokenizer.json", "chat_template.jinja", "picture.png"}) std::ofstream(tiny.directory() + "/" + name) << "x";
+  for (const char* name : {"tokenizer.json", "chat_template.jinja", "picture.png"})
+    std::ofstream(tiny.directory() + "/" + name) << "x";
   const TestFolder folder;
   const Outcome o = run(folder, tiny.directory(), {.fp8_embedding = true});
   ASSERT_TRUE(o.after) << o.error;
@@ -274,7 +294,8 @@ TEST(Quantize, WeightsThatAreNotFiniteAreRefused) {
   tiny.tensors()["model.decoder.layers.0.experts.down_proj"].bytes.replace(0, 4, bytes_of_float(NAN));
   tiny.save();
   const TestFolder folder;
-  EXPECT_THAT(run(folder, tiny.directory(), {}).error, HasSubstr("layers.0.experts.0.down_proj: holds values that are not finite"));
+  EXPECT_THAT(run(folder, tiny.directory(), {}).error,
+              HasSubstr("layers.0.experts.0.down_proj: holds values that are not finite"));
   EXPECT_TRUE(std::filesystem::is_empty(folder.path() + "/out"));
 }
 

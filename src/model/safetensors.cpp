@@ -95,9 +95,10 @@ Result<Extent> parse_extent(const Tensor& tensor, const json::Value* value, int6
   }
   const Extent extent{value->array()[0].integer(), value->array()[1].integer(), 0};
   if (extent.begin < 0 || extent.end < extent.begin || extent.end > data_bytes) {
-    return tensor_error(tensor.name, fmt::format("its data lies at [{}, {}), outside the file's {} bytes of data; the file is "
-                                                 "damaged or was cut off",
-                                                 extent.begin, extent.end, data_bytes));
+    return tensor_error(tensor.name,
+                        fmt::format("its data lies at [{}, {}), outside the file's {} bytes of data; the file is "
+                                    "damaged or was cut off",
+                                    extent.begin, extent.end, data_bytes));
   }
   DGEM_ASSIGN(const int64_t expected, count_bytes(tensor));
   if (extent.end - extent.begin != expected) {
@@ -124,7 +125,8 @@ Status check_cover(std::vector<Extent>& extents, const Header& header, int64_t d
   for (const Extent& extent : extents) {
     const std::string& name = header.tensors[extent.tensor].name;
     if (extent.begin < end) {
-      return tensor_error(name, fmt::format("its data begins at {}, inside another tensor's (which ends at {})", extent.begin, end));
+      return tensor_error(
+          name, fmt::format("its data begins at {}, inside another tensor's (which ends at {})", extent.begin, end));
     }
     if (extent.begin > end) {
       return tensor_error(name, fmt::format("its data begins at {}, {} bytes after the tensor before it ends", extent.begin,
@@ -172,16 +174,19 @@ Result<Header> parse_safetensors(std::span<const std::byte> file) {
   static_assert(std::endian::native == std::endian::little);
   std::memcpy(&header_bytes, file.data(), sizeof(header_bytes));
   if (header_bytes > kMaxHeaderBytes) {
-    return make_error("no safetensors file: its header would take {} bytes; at most {} are read", header_bytes, kMaxHeaderBytes);
+    return make_error("no safetensors file: its header would take {} bytes; at most {} are read", header_bytes,
+                      kMaxHeaderBytes);
   }
   const std::span<const std::byte> rest = file.subspan(sizeof(header_bytes));
   if (header_bytes > rest.size()) {
-    return make_error("the header is cut off: expected {} bytes, found {}; download the file again", header_bytes, rest.size());
+    return make_error("the header is cut off: expected {} bytes, found {}; download the file again", header_bytes,
+                      rest.size());
   }
   const std::span<const std::byte> data = rest.subspan(header_bytes);
   const auto data_bytes = static_cast<int64_t>(data.size());
 
-  auto parsed = json::parse({reinterpret_cast<const char*>(rest.data()), static_cast<size_t>(header_bytes)}, {.max_depth = 8});
+  auto parsed =
+      json::parse({reinterpret_cast<const char*>(rest.data()), static_cast<size_t>(header_bytes)}, {.max_depth = 8});
   if (!parsed) return make_error("the header is no valid JSON: {}", parsed.error().message);
   if (!parsed->is_object()) return make_error("expected the header to be an object, found {}", parsed->kind());
 
@@ -228,13 +233,15 @@ Result<TensorFiles> TensorFiles::open(const std::string& directory) {
   }
   DGEM_ASSIGN(const json::Value index, json::parse_file(index_path));
   const json::Value* map = index.find("weight_map");
-  if (map == nullptr || !map->is_object()) return Error{index_path + ": expected an object of tensor -> file name", "/weight_map"};
+  if (map == nullptr || !map->is_object())
+    return Error{index_path + ": expected an object of tensor -> file name", "/weight_map"};
 
   TensorFiles all;
   std::set<std::string, std::less<>> opened;
   for (const auto& [name, file] : map->object()) {
     if (!file.is_string() || !is_plain_file_name(file.string())) {
-      return Error{index_path + ": expected the name of a file in the same directory", "/weight_map/" + json::pointer_token(name)};
+      return Error{index_path + ": expected the name of a file in the same directory",
+                   "/weight_map/" + json::pointer_token(name)};
     }
     if (opened.insert(file.string()).second) {
       const std::string path = (root / file.string()).string();

@@ -27,10 +27,11 @@ std::string error_of(const std::string& file) {
 std::string error_of(const std::string& header, size_t data_bytes) { return error_of(file_of(header, data_bytes)); }
 
 TEST(Safetensors, ReadsTensorsAndMetadata) {
-  const std::string file = file_of(
-      R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
-      R"("a":{"dtype":"U8","shape":[],"data_offsets":[24,25]},"none":{"dtype":"BF16","shape":[0,7],"data_offsets":[24,24]}}   )",
-      25);
+  const std::string file =
+      file_of(R"({"__metadata__":{"format":"pt"},"b":{"dtype":"F32","shape":[2,3],"data_offsets":[0,24]},)"
+              R"("a":{"dtype":"U8","shape":[],"data_offsets":[24,25]},)"
+              R"("none":{"dtype":"BF16","shape":[0,7],"data_offsets":[24,24]}}   )",
+              25);
   const auto header = parse_safetensors(std::as_bytes(std::span(file)));
   ASSERT_TRUE(header) << header.error().message;
   ASSERT_EQ(header->tensors.size(), 3u);
@@ -57,30 +58,39 @@ TEST(Safetensors, RefusesBrokenHeaders) {
 }
 
 TEST(Safetensors, RefusesWrongTypesAndShapes) {
-  EXPECT_THAT(error_of(R"({"a":{"dtype":"F33","shape":[],"data_offsets":[0,4]}})", 4), HasSubstr("tensor a: unknown dtype \"F33\""));
+  EXPECT_THAT(error_of(R"({"a":{"dtype":"F33","shape":[],"data_offsets":[0,4]}})", 4),
+              HasSubstr("tensor a: unknown dtype \"F33\""));
   EXPECT_THAT(error_of(R"({"a":{"shape":[],"data_offsets":[0,4]}})", 4), HasSubstr("\"dtype\" to be a string"));
   EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":[-1],"data_offsets":[0,1]}})", 1), HasSubstr("found -1"));
   EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":[1.5],"data_offsets":[0,1]}})", 1), HasSubstr("found 1.5"));
-  EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", 1), HasSubstr("63 bits"));
+  EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":[18446744073709551615],"data_offsets":[0,1]}})", 1),
+              HasSubstr("63 bits"));
   EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":3,"data_offsets":[0,1]}})", 1), HasSubstr("list of sizes"));
-  EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", 1), HasSubstr("at most 8 dimensions"));
+  EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":[1,1,1,1,1,1,1,1,1],"data_offsets":[0,1]}})", 1),
+              HasSubstr("at most 8 dimensions"));
   EXPECT_THAT(error_of(R"({"a":{"dtype":"F32","shape":[2],"data_offsets":[0,4]}})", 4),
               HasSubstr("F32 [2] takes 8 bytes, but its data offsets hold 4"));
 }
 
 TEST(Safetensors, RefusesShapesThatOverflow) {
-  EXPECT_THAT(error_of(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0), HasSubstr("too large"));
-  EXPECT_THAT(error_of(R"({"a":{"dtype":"F64","shape":[1152921504606846976],"data_offsets":[0,0]}})", 0), HasSubstr("too large"));
+  EXPECT_THAT(error_of(R"({"a":{"dtype":"F32","shape":[4294967296,4294967296],"data_offsets":[0,0]}})", 0),
+              HasSubstr("too large"));
+  EXPECT_THAT(error_of(R"({"a":{"dtype":"F64","shape":[1152921504606846976],"data_offsets":[0,0]}})", 0),
+              HasSubstr("too large"));
   // A size of zero does not hide the overflow of the others.
-  EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":[9223372036854775807,2,0],"data_offsets":[0,0]}})", 0), HasSubstr("too large"));
+  EXPECT_THAT(error_of(R"({"a":{"dtype":"U8","shape":[9223372036854775807,2,0],"data_offsets":[0,0]}})", 0),
+              HasSubstr("too large"));
 }
 
 TEST(Safetensors, RefusesBadOffsets) {
   const auto two = [](const char* a, const char* b) {
-    return fmt::format(R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":{}}},"b":{{"dtype":"U8","shape":[4],"data_offsets":{}}}}})", a, b);
+    return fmt::format(
+        R"({{"a":{{"dtype":"U8","shape":[4],"data_offsets":{}}},"b":{{"dtype":"U8","shape":[4],"data_offsets":{}}}}})", a,
+        b);
   };
   EXPECT_EQ(error_of(two("[4,8]", "[0,4]"), 8), "");
-  EXPECT_THAT(error_of(two("[0,4]", "[5,9]"), 8), HasSubstr("tensor b: its data lies at [5, 9), outside the file's 8 bytes"));
+  EXPECT_THAT(error_of(two("[0,4]", "[5,9]"), 8),
+              HasSubstr("tensor b: its data lies at [5, 9), outside the file's 8 bytes"));
   EXPECT_THAT(error_of(two("[0,4]", "[-4,0]"), 8), HasSubstr("tensor b"));
   EXPECT_THAT(error_of(two("[0,4]", "[8,4]"), 8), HasSubstr("tensor b"));
   EXPECT_THAT(error_of(two("[0,4]", "[2,6]"), 8), HasSubstr("tensor b: its data begins at 2, inside another tensor's"));
@@ -91,7 +101,8 @@ TEST(Safetensors, RefusesBadOffsets) {
 }
 
 TEST(Safetensors, LongNamesAreCutInMessages) {
-  const std::string error = error_of("{\"" + std::string(5000, 'n') + R"(":{"dtype":"?","shape":[],"data_offsets":[0,0]}})", 0);
+  const std::string error =
+      error_of("{\"" + std::string(5000, 'n') + R"(":{"dtype":"?","shape":[],"data_offsets":[0,0]}})", 0);
   EXPECT_LT(error.size(), 300u);
   EXPECT_THAT(error, HasSubstr("nnn...: unknown dtype"));
 }

@@ -23,7 +23,6 @@ constexpr int64_t kHeaderAlignment = 8;
 
 std::string size_text(int64_t bytes) { return human_size(static_cast<uint64_t>(bytes)); }
 
-
 [[noreturn]] void throw_fault(const std::string& doing, const std::string& path) {
   throw Fault(fmt::format("cannot {} {}: {}", doing, path, std::strerror(errno)));
 }
@@ -145,12 +144,14 @@ Status check_space(const std::string& directory, const std::vector<TensorSpec>& 
   int64_t needed = 0;
   const TensorSpec* first = nullptr;
   for (const TensorSpec& tensor : tensors) {
-    if (__builtin_add_overflow(needed, tensor.bytes(), &needed)) return make_error("tensor {}: the checkpoint is too large", tensor.name);
+    if (__builtin_add_overflow(needed, tensor.bytes(), &needed))
+      return make_error("tensor {}: the checkpoint is too large", tensor.name);
     if (needed > free && first == nullptr) first = &tensor;
   }
   if (first == nullptr) return {};
-  return make_error("not enough disk space at {}: expected {}, found {} free, {} too little; the first tensor that does not fit is {}",
-                    directory, size_text(needed), size_text(free), size_text(needed - free), first->name);
+  return make_error(
+      "not enough disk space at {}: expected {}, found {} free, {} too little; the first tensor that does not fit is {}",
+      directory, size_text(needed), size_text(free), size_text(needed - free), first->name);
 }
 
 Status check_free_of_models(const std::string& directory) {

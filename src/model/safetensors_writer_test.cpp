@@ -28,7 +28,8 @@ std::span<const std::byte> bytes(const std::string& text) { return std::as_bytes
 std::string content(const Tensor& tensor) { return {reinterpret_cast<const char*>(tensor.data), tensor.bytes}; }
 
 // Sizes that would leave float32 data unaligned in the order given.
-const std::vector<TensorSpec> kMixed = {{"codes", DType::u8, {3}}, {"scale", DType::f32, {}}, {"norm", DType::bf16, {1}}, {"none", DType::f32, {0}}};
+const std::vector<TensorSpec> kMixed = {
+    {"codes", DType::u8, {3}}, {"scale", DType::f32, {}}, {"norm", DType::bf16, {1}}, {"none", DType::f32, {0}}};
 
 TEST(SafetensorsWriter, AlignsAndReadsBack) {
   const TestFolder folder;
@@ -47,7 +48,8 @@ TEST(SafetensorsWriter, AlignsAndReadsBack) {
   EXPECT_EQ(content(*files->find("scale")), "1234");
   EXPECT_EQ(content(*files->find("norm")), "no");
   EXPECT_EQ(files->find("none")->shape_text(), "[0]");
-  for (const auto& [name, tensor] : files->tensors()) EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % bytes_of(tensor.type), 0u) << name;
+  for (const auto& [name, tensor] : files->tensors())
+    EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.data) % bytes_of(tensor.type), 0u) << name;
   EXPECT_EQ(files->metadata().at(0).second, "pt");
 }
 
@@ -58,10 +60,13 @@ TEST(SafetensorsWriter, CutsShardsWithAnIndex) {
   auto writer = SafetensorsWriter::create(folder.path(), specs, {.max_shard_bytes = 10});
   ASSERT_TRUE(writer) << writer.error().message;
   ThreadPool pool(3);
-  pool.run(5, [&](int i, int) { writer->write(static_cast<size_t>(i), 0, bytes(std::string(i == 2 ? 25 : 4, static_cast<char>('a' + i)))); });
+  pool.run(5, [&](int i, int) {
+    writer->write(static_cast<size_t>(i), 0, bytes(std::string(i == 2 ? 25 : 4, static_cast<char>('a' + i))));
+  });
   writer->finish();
-  EXPECT_EQ(names_in(folder.path()), (std::vector<std::string>{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
-                                                               "model-00003-of-00003.safetensors", "model.safetensors.index.json"}));
+  EXPECT_EQ(names_in(folder.path()),
+            (std::vector<std::string>{"model-00001-of-00003.safetensors", "model-00002-of-00003.safetensors",
+                                      "model-00003-of-00003.safetensors", "model.safetensors.index.json"}));
   const auto files = TensorFiles::open(folder.path());
   ASSERT_TRUE(files) << files.error().message;
   EXPECT_EQ(files->tensors().size(), 5u);
@@ -99,7 +104,8 @@ TEST(SafetensorsWriter, RefusesWhatCannotBeWritten) {
     const auto writer = SafetensorsWriter::create(directory, std::move(specs));
     return writer ? "" : writer.error().message;
   };
-  EXPECT_THAT(error(folder.path(), {{"a", DType::u8, {1}}, {"a", DType::u8, {1}}}), HasSubstr("tensor a would be written twice"));
+  EXPECT_THAT(error(folder.path(), {{"a", DType::u8, {1}}, {"a", DType::u8, {1}}}),
+              HasSubstr("tensor a would be written twice"));
   folder.write("file", "x");
   EXPECT_THAT(error(folder.path() + "/file", kMixed), HasSubstr("cannot create the directory"));
   for (const char* name : {"model.safetensors", "model-00001-of-00002.safetensors", "model.safetensors.index.json"}) {
@@ -112,12 +118,15 @@ TEST(SafetensorsWriter, RefusesWhatCannotBeWritten) {
 
 TEST(SafetensorsWriter, FullDisksAreRefusedBeforehand) {
   const TestFolder folder;
-  const auto writer = SafetensorsWriter::create(folder.path(), {{"small", DType::u8, {16}}, {"huge", DType::f32, {int64_t{1} << 40, 1 << 10}}});
+  const auto writer = SafetensorsWriter::create(
+      folder.path(), {{"small", DType::u8, {16}}, {"huge", DType::f32, {int64_t{1} << 40, 1 << 10}}});
   ASSERT_FALSE(writer);
   EXPECT_THAT(writer.error().message, HasSubstr("not enough disk space"));
   EXPECT_THAT(writer.error().message, HasSubstr("too little; the first tensor that does not fit is huge"));
   EXPECT_TRUE(names_in(folder.path()).empty());
-  EXPECT_THAT(SafetensorsWriter::create(folder.path(), {{"a", DType::u8, {INT64_MAX}}, {"b", DType::u8, {INT64_MAX}}}).error().message,
+  EXPECT_THAT(SafetensorsWriter::create(folder.path(), {{"a", DType::u8, {INT64_MAX}}, {"b", DType::u8, {INT64_MAX}}})
+                  .error()
+                  .message,
               HasSubstr("tensor b: the checkpoint is too large"));
 }
 

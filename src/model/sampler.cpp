@@ -74,8 +74,10 @@ struct Sums {
     top = to;
   }
   void add(Sums other) {
-    if (other.top > top) raise(other.top);
-    else other.raise(top);
+    if (other.top > top)
+      raise(other.top);
+    else
+      other.raise(top);
     weight += other.weight;
     moment += other.moment;
   }
@@ -197,8 +199,8 @@ StopRule::StopRule(const GenerationConfig& config) : config_(config) {}
 bool StopRule::step(std::span<const int32_t> argmax, std::span<const float> entropy) {
   const size_t needed = static_cast<size_t>(std::max(0, config_.stability_threshold));
   const bool stable = history_.size() >= needed && std::all_of(history_.begin(), history_.end(), [&](const auto& past) {
-    return std::equal(past.begin(), past.end(), argmax.begin(), argmax.end());
-  });
+                        return std::equal(past.begin(), past.end(), argmax.begin(), argmax.end());
+                      });
   history_.emplace_back(argmax.begin(), argmax.end());
   if (history_.size() > needed) history_.erase(history_.begin());
   const double mean = std::accumulate(entropy.begin(), entropy.end(), 0.0) / static_cast<double>(entropy.size());

@@ -48,8 +48,8 @@ class CounterRandom {
   enum class Use : uint32_t { init, sample, renoise };
   explicit CounterRandom(uint64_t seed) : seed_(seed) {}
   uint64_t bits(int block, int step, int position, Use use) const;
-  double uniform(int block, int step, int position, Use use) const;             // [0, 1)
-  int32_t below(int32_t n, int block, int step, int position, Use use) const;   // uniform in [0, n)
+  double uniform(int block, int step, int position, Use use) const;            // [0, 1)
+  int32_t below(int32_t n, int block, int step, int position, Use use) const;  // uniform in [0, n)
 
  private:
   uint64_t seed_;

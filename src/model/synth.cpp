@@ -146,7 +146,8 @@ void write_pieces(const Plan& plan, SafetensorsWriter& writer, const SynthOption
   const std::vector<Piece> pieces = cut_into_pieces(plan.specs);
   std::vector<std::vector<std::byte>> buffers(static_cast<size_t>(pool.size()));
   std::optional<Progress> progress;
-  if (options.show_progress) progress.emplace("writing weights", static_cast<uint64_t>(writer.total_bytes()), ProgressUnit::kBytes);
+  if (options.show_progress)
+    progress.emplace("writing weights", static_cast<uint64_t>(writer.total_bytes()), ProgressUnit::kBytes);
   std::atomic<bool> failed{false};
   std::mutex mutex;
   std::exception_ptr failure;

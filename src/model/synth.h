@@ -24,7 +24,7 @@ std::optional<SynthFormat> parse_synth_format(std::string_view name);
 
 struct SynthOptions {
   SynthFormat format = SynthFormat::nvfp4;
-  int layers = 0;     // 0: as the configuration says; else that many, every sixth and the last with full attention
+  int layers = 0;  // 0: as the configuration says; else that many, every sixth and the last with full attention
   uint64_t seed = 0;
   const std::atomic<bool>* stop = nullptr;  // see WriterOptions
   bool show_progress = false;               // on standard error

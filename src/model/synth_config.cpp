@@ -15,7 +15,6 @@ void remove(json::Value& object, std::string_view key) {
   std::erase_if(object.object(), [&](const json::Member& member) { return member.first == key; });
 }
 
-
 // Special ids of the Gemma 4 vocabulary (model.md 2.2), for configurations of that size.
 void set_token_ids(json::Value& root, int64_t vocab_size) {
   constexpr int64_t kGemmaVocab = 262144;
@@ -28,7 +27,8 @@ void set_token_ids(json::Value& root, int64_t vocab_size) {
 
 // Another number of layers: the default pattern of kinds, with the sizes that the layers of each kind have.
 Status set_layers(json::Value& text, const Config& config, int layers) {
-  const auto full = std::find_if(config.layers.begin(), config.layers.end(), [](const LayerConfig& l) { return !l.sliding; });
+  const auto full =
+      std::find_if(config.layers.begin(), config.layers.end(), [](const LayerConfig& l) { return !l.sliding; });
   if (full == config.layers.end()) {
     return make_error("--layers needs a configuration with a full-attention layer, as the last layer is one");
   }
@@ -73,8 +73,8 @@ Result<json::Value> synth_config(const json::Value& given, const SynthOptions& o
       return make_error("NVFP4 needs sizes that are multiples of 16, but hidden_size is {} and moe_intermediate_size {}",
                         original.hidden_size, original.moe_intermediate_size);
     }
-    root.set("quantization_config", modelopt_config({"lm_head", "*embed_tokens*", "*self_attn*", "*.mlp.*", "*router*",
-                                                      "*self_conditioning*"}));
+    root.set("quantization_config",
+             modelopt_config({"lm_head", "*embed_tokens*", "*self_attn*", "*.mlp.*", "*router*", "*self_conditioning*"}));
   }
   return root;
 }

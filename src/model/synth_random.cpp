@@ -38,7 +38,8 @@ double normal_quantile(double p) {
 const Quantiles& quantiles() {
   static const Quantiles table = [] {
     Quantiles t;
-    for (size_t i = 0; i < kQuantiles; ++i) t[i] = static_cast<float>(normal_quantile((static_cast<double>(i) + 0.5) / kQuantiles));
+    for (size_t i = 0; i < kQuantiles; ++i)
+      t[i] = static_cast<float>(normal_quantile((static_cast<double>(i) + 0.5) / kQuantiles));
     return t;
   }();
   return table;

@@ -10,9 +10,9 @@
 namespace dgem::model {
 
 enum class DrawKind : uint8_t {
-  uniform_f32,   // [low, low + width)
+  uniform_f32,  // [low, low + width)
   uniform_bf16,
-  normal_f32,    // mean 0, deviation `width`
+  normal_f32,  // mean 0, deviation `width`
   normal_bf16,
   constant_f32,  // low
   nvfp4_codes,   // two FP4 values a byte, as if normal values of deviation 1 had been quantized in blocks of 16 ...

@@ -36,7 +36,8 @@ inline json::Value parse_json(std::string_view text) {
 // A checkpoint in a folder of its own.
 class TinyCheckpoint {
  public:
-  explicit TinyCheckpoint(SynthFormat format = SynthFormat::f32, uint64_t seed = 1, const std::string& config = kTinyConfig) {
+  explicit TinyCheckpoint(SynthFormat format = SynthFormat::f32, uint64_t seed = 1,
+                          const std::string& config = kTinyConfig) {
     ThreadPool pool(1);
     const std::string made = folder_.path() + "/made";
     const auto status = synthesize(parse_json(config), {.format = format, .seed = seed}, made, pool);
@@ -46,7 +47,8 @@ class TinyCheckpoint {
     const auto files = TensorFiles::open(made);
     if (!files) ADD_FAILURE() << files.error().message;
     for (const auto& [name, tensor] : files->tensors()) {
-      tensors_[name] = {{name, tensor.type, tensor.shape}, std::string(reinterpret_cast<const char*>(tensor.data), tensor.bytes)};
+      tensors_[name] = {{name, tensor.type, tensor.shape},
+                        std::string(reinterpret_cast<const char*>(tensor.data), tensor.bytes)};
     }
   }
 

@@ -4,6 +4,7 @@
 #include "model/weights_experts.h"
 #include "model/weights_finder.h"
 
+#include <algorithm>
 #include <filesystem>
 
 namespace dgem::model {
@@ -121,6 +122,19 @@ Result<Checkpoint> load_checkpoint(const std::string& directory) {
   DGEM_ASSIGN(checkpoint.files, TensorFiles::open(directory));
   DGEM_ASSIGN(checkpoint.text, in_file(directory, load_text(checkpoint.files, checkpoint.config)));
   return checkpoint;
+}
+
+Status check_fits(const Checkpoint& checkpoint, uint64_t memory) {
+  const uint64_t needed = checkpoint.files.mapped_bytes();
+  if (needed <= memory) return {};
+  const auto& tensors = checkpoint.files.tensors();
+  const auto largest = std::max_element(tensors.begin(), tensors.end(),
+                                        [](const auto& a, const auto& b) { return a.second.bytes < b.second.bytes; });
+  return make_error(
+      "{}: the weights take {:.2f} GB, but there are {:.2f} GB of memory (the largest tensor is {} with {:.2f} GB): "
+      "use a machine with more memory, or make the checkpoint smaller with dgem quantize",
+      checkpoint.directory, static_cast<double>(needed) / 1e9, static_cast<double>(memory) / 1e9, largest->first,
+      static_cast<double>(largest->second.bytes) / 1e9);
 }
 
 }  // namespace dgem::model

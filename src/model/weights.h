@@ -43,4 +43,7 @@ struct Checkpoint {
 // Errors name the tensor (or file) and what was expected.
 Result<Checkpoint> load_checkpoint(const std::string& directory);
 
+// Whether a forward pass can hold the checkpoint's weights in `memory` bytes; the error names the largest tensor.
+Status check_fits(const Checkpoint& checkpoint, uint64_t memory);
+
 }  // namespace dgem::model

@@ -17,7 +17,8 @@ bool has_shape(const Tensor& tensor, std::initializer_list<int64_t> shape) {
 
 Status check_shape(const Tensor& tensor, std::initializer_list<int64_t> shape) {
   if (has_shape(tensor, shape)) return {};
-  return make_error("tensor {}: expected shape {}, found {}", tensor.name, shape_text({shape.begin(), shape.size()}), tensor.shape_text());
+  return make_error("tensor {}: expected shape {}, found {}", tensor.name, shape_text({shape.begin(), shape.size()}),
+                    tensor.shape_text());
 }
 
 Error wrong_type(const Tensor& tensor, const char* expected) {
@@ -28,9 +29,10 @@ Error wrong_type(const Tensor& tensor, const char* expected) {
 // practice, but the file decides where its data lies.
 Status check_aligned(const Tensor& tensor) {
   if (reinterpret_cast<uintptr_t>(tensor.data) % bytes_of(tensor.type) == 0) return {};
-  return make_error("tensor {}: its {} data does not begin at a multiple of {} bytes in the file; save the checkpoint again with "
-                    "safetensors, which aligns tensors",
-                    tensor.name, name_of(tensor.type), bytes_of(tensor.type));
+  return make_error(
+      "tensor {}: its {} data does not begin at a multiple of {} bytes in the file; save the checkpoint again with "
+      "safetensors, which aligns tensors",
+      tensor.name, name_of(tensor.type), bytes_of(tensor.type));
 }
 
 Result<ops::Format> check_plain(const Tensor& tensor, std::initializer_list<int64_t> shape) {
@@ -128,12 +130,13 @@ Result<ops::Matrix> WeightFinder::matrix_at(const std::string& module, int64_t r
   return ops::Matrix{.data = weight->data, .format = format, .rows = rows, .cols = cols, .row_scales = {}};
 }
 
-Result<ops::Matrix> WeightFinder::fp8_matrix(const std::string& module, const Tensor& weight, int64_t rows, int64_t cols) const {
+Result<ops::Matrix> WeightFinder::fp8_matrix(const std::string& module, const Tensor& weight, int64_t rows,
+                                             int64_t cols) const {
   DGEM_RETURN_IF_ERROR(check_shape(weight, {rows, cols}));
   const Tensor* scale = files_.find(module + ".weight_scale");
   if (scale == nullptr) {
-    return make_error("tensor {}.weight_scale is missing: expected F32 or BF16 [{}], one for each row of the F8_E4M3 weight", module,
-                      rows);
+    return make_error("tensor {}.weight_scale is missing: expected F32 or BF16 [{}], one for each row of the F8_E4M3 weight",
+                      module, rows);
   }
   if (scale->type != DType::f32 && scale->type != DType::bf16) return wrong_type(*scale, "F32 or BF16");
   if (!has_shape(*scale, {rows}) && !has_shape(*scale, {rows, 1})) {
@@ -141,14 +144,18 @@ Result<ops::Matrix> WeightFinder::fp8_matrix(const std::string& module, const Te
                       scale->shape_text());
   }
   DGEM_RETURN_IF_ERROR(check_aligned(*scale));
-  return ops::Matrix{.data = weight.data, .format = ops::Format::fp8, .rows = rows, .cols = cols,
+  return ops::Matrix{.data = weight.data,
+                     .format = ops::Format::fp8,
+                     .rows = rows,
+                     .cols = cols,
                      .row_scales = {scale->data, *plain_format(scale->type), rows}};
 }
 
 Result<ops::Matrix> WeightFinder::nvfp4_matrix(const std::string& module, const Tensor& packed, const char* global_name,
                                                bool inverse, int64_t rows, int64_t cols) const {
   if (cols % 16 != 0) {
-    return make_error("tensor {}: NVFP4 needs rows of a multiple of 16 elements, but this weight is [{}, {}]", packed.name, rows, cols);
+    return make_error("tensor {}: NVFP4 needs rows of a multiple of 16 elements, but this weight is [{}, {}]", packed.name,
+                      rows, cols);
   }
   if (packed.type != DType::u8) return wrong_type(packed, "U8, two FP4 values in a byte");
   DGEM_RETURN_IF_ERROR(check_shape(packed, {rows, cols / 2}));
@@ -166,8 +173,13 @@ Result<ops::Matrix> WeightFinder::nvfp4_matrix(const std::string& module, const 
   if (!(*global > 0.0f) || !std::isfinite(scale)) {
     return make_error("tensor {}: expected a number above 0, found {}", full_name, *global);
   }
-  return ops::Matrix{.data = packed.data, .format = ops::Format::nvfp4, .rows = rows, .cols = cols,
-                     .block_scales = reinterpret_cast<const uint8_t*>(blocks->data), .scale = scale, .row_scales = {}};
+  return ops::Matrix{.data = packed.data,
+                     .format = ops::Format::nvfp4,
+                     .rows = rows,
+                     .cols = cols,
+                     .block_scales = reinterpret_cast<const uint8_t*>(blocks->data),
+                     .scale = scale,
+                     .row_scales = {}};
 }
 
 }  // namespace dgem::model

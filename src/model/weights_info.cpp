@@ -9,6 +9,7 @@ namespace {
 
 constexpr const char* kExperts = "experts";
 constexpr const char* kEmbedding = "embedding and head";
+constexpr const char* kSelfConditioning = "self-conditioning";
 
 // Adds up one role.
 class RoleCounter {
@@ -31,7 +32,8 @@ class RoleCounter {
 
   RoleInfo finish() {
     info_.active = info_.parameters;
-    for (const ops::Format format : formats_) info_.formats += (info_.formats.empty() ? "" : ", ") + std::string(ops::name_of(format));
+    for (const ops::Format format : formats_)
+      info_.formats += (info_.formats.empty() ? "" : ", ") + std::string(ops::name_of(format));
     return info_;
   }
 
@@ -50,7 +52,7 @@ class RoleCounter {
 std::vector<RoleInfo> count_roles(const Checkpoint& checkpoint) {
   const TextWeights& text = checkpoint.text;
   RoleCounter embedding(kEmbedding), attention("attention"), dense("dense MLP"), router("router"), experts(kExperts),
-      norms("norms and scales"), conditioning("self-conditioning");
+      norms("norms and scales"), conditioning(kSelfConditioning);
   embedding.add(text.embedding);
   norms.add(text.final_norm).add(text.self_conditioning_norm);
   conditioning.add(text.self_conditioning_gate).add(text.self_conditioning_up).add(text.self_conditioning_down);
@@ -59,8 +61,9 @@ std::vector<RoleInfo> count_roles(const Checkpoint& checkpoint) {
     dense.add(l.mlp_gate).add(l.mlp_up).add(l.mlp_down);
     router.add(l.router).add(l.router_scale).add(l.per_expert_scale);
     experts.add(l.expert_gate).add(l.expert_up).add(l.expert_down);
-    for (const ops::Vector& norm : {l.input_norm, l.post_attention_norm, l.pre_feedforward_norm, l.pre_feedforward_norm_2,
-                                    l.post_feedforward_norm, l.post_feedforward_norm_1, l.post_feedforward_norm_2, l.q_norm, l.k_norm}) {
+    for (const ops::Vector& norm :
+         {l.input_norm, l.post_attention_norm, l.pre_feedforward_norm, l.pre_feedforward_norm_2, l.post_feedforward_norm,
+          l.post_feedforward_norm_1, l.post_feedforward_norm_2, l.q_norm, l.k_norm}) {
       norms.add(norm);
     }
   }
@@ -75,6 +78,7 @@ CheckpointInfo describe(const Checkpoint& checkpoint) {
   info.roles = count_roles(checkpoint);
   const Config& config = checkpoint.config;
   for (RoleInfo& role : info.roles) {
+    if (role.role == kSelfConditioning) role.active = 0;
     if (role.role == kExperts) role.active = role.parameters / config.num_experts * config.top_k_experts;
     info.parameters += role.parameters;
     info.active += role.active;
@@ -98,7 +102,7 @@ double expected_expert_share(const Config& config, int64_t rows) {
 int64_t bytes_per_pass(const Config& config, const CheckpointInfo& info, int64_t rows) {
   double bytes = 0.0;
   for (const RoleInfo& role : info.roles) {
-    if (role.role == kEmbedding) continue;
+    if (role.role == kEmbedding || role.role == kSelfConditioning) continue;
     bytes += static_cast<double>(role.bytes) * (role.role == kExperts ? expected_expert_share(config, rows) : 1.0);
   }
   return std::llround(bytes);

@@ -14,7 +14,7 @@ struct RoleInfo {
   std::string formats;  // "BF16", or several: "BF16, NVFP4"
   int64_t modules = 0;
   int64_t parameters = 0;
-  int64_t active = 0;  // parameters that one token multiplies with
+  int64_t active = 0;  // parameters that one token multiplies with in a first step, which is not self-conditioned
   int64_t bytes = 0;
 };
 
@@ -31,7 +31,8 @@ CheckpointInfo describe(const Checkpoint& checkpoint);
 // Expected share of the experts that `rows` rows touch if the router spreads them evenly (model.md 9.2).
 double expected_expert_share(const Config& config, int64_t rows);
 
-// Bytes of weights that one pass over `rows` rows reads, without the embedding and head.
+// Bytes of weights that one pass over `rows` rows reads, without embedding, head and self-conditioning (which begins with
+// a block's second step).
 int64_t bytes_per_pass(const Config& config, const CheckpointInfo& info, int64_t rows);
 
 }  // namespace dgem::model

@@ -103,7 +103,9 @@ TEST(Weights, OneLayerScalarServesForBoth) {
                 t.tensors().erase("model.decoder.layers.0.layer_scalar");
               }),
               HasSubstr("tensor model.decoder.layers.0.layer_scalar is missing"));
-  EXPECT_THAT(error_after([](TinyCheckpoint& t) { t.put("model.decoder.layers.0.layer_scalar", DType::f32, {1}, bytes_of_float(NAN)); }),
+  EXPECT_THAT(error_after([](TinyCheckpoint& t) {
+                t.put("model.decoder.layers.0.layer_scalar", DType::f32, {1}, bytes_of_float(NAN));
+              }),
               HasSubstr("expected a finite number"));
 }
 
@@ -124,17 +126,28 @@ TEST(Weights, EveryMissingTensorIsNamed) {
 }
 
 TEST(Weights, WrongShapesAndTypesAreNamed) {
-  EXPECT_THAT(error_after([](TinyCheckpoint& t) { t.tensors()[kEmbed].spec.shape = {64, 96}; }),
+  EXPECT_THAT(error_after([](TinyCheckpoint& t) {
+                t.tensors()[kEmbed].spec.shape = {64, 96};
+              }),
               HasSubstr("tensor model.decoder.embed_tokens.weight: expected shape [96, 64], found [64, 96]"));
-  EXPECT_THAT(error_after([](TinyCheckpoint& t) { t.tensors()[kEmbed].spec = {kEmbed, DType::i32, {96, 64}}; }),
-              HasSubstr("tensor model.decoder.embed_tokens.weight: expected F32, BF16, F16, F8_E4M3 or U8 (NVFP4), found I32"));
+  EXPECT_THAT(
+      error_after([](TinyCheckpoint& t) {
+        t.tensors()[kEmbed].spec = {kEmbed, DType::i32, {96, 64}};
+      }),
+      HasSubstr("tensor model.decoder.embed_tokens.weight: expected F32, BF16, F16, F8_E4M3 or U8 (NVFP4), found I32"));
   EXPECT_THAT(error_after([](TinyCheckpoint& t) { t.tensors()["model.decoder.norm.weight"].spec.type = DType::u32; }),
               HasSubstr("tensor model.decoder.norm.weight: expected F32, BF16 or F16, found U32"));
-  EXPECT_THAT(error_after([](TinyCheckpoint& t) { t.tensors()["model.decoder.norm.weight"].spec.shape = {1, 64}; }),
+  EXPECT_THAT(error_after([](TinyCheckpoint& t) {
+                t.tensors()["model.decoder.norm.weight"].spec.shape = {1, 64};
+              }),
               HasSubstr("expected shape [64], found [1, 64]"));
-  EXPECT_THAT(error_after([](TinyCheckpoint& t) { t.tensors()["model.decoder.layers.0.experts.gate_up_proj"].spec.shape = {4, 32, 128}; }),
+  EXPECT_THAT(error_after([](TinyCheckpoint& t) {
+                t.tensors()["model.decoder.layers.0.experts.gate_up_proj"].spec.shape = {4, 32, 128};
+              }),
               HasSubstr("experts.gate_up_proj: expected shape [4, 64, 64], found [4, 32, 128]"));
-  EXPECT_THAT(error_after([](TinyCheckpoint& t) { t.put("model.decoder.layers.0.mlp.up_proj.bias", DType::f32, {1}, bytes_of_float(0)); }),
+  EXPECT_THAT(error_after([](TinyCheckpoint& t) {
+                t.put("model.decoder.layers.0.mlp.up_proj.bias", DType::f32, {1}, bytes_of_float(0));
+              }),
               HasSubstr("up_proj.bias: linear layers with a bias are not supported"));
 }
 
@@ -154,9 +167,12 @@ TEST(Weights, Fp8NeedsOneScalePerRow) {
       EXPECT_FLOAT_EQ(values(q)[100], type == DType::f32 ? std::bit_cast<float>(0x3f3f3f3fu) : to_float(bf16{0x3f3f}));
     }
   }
-  EXPECT_THAT(error_after([&](TinyCheckpoint& t) { fp8(t, DType::f32, {}, 0); }), HasSubstr("q_proj.weight_scale is missing"));
-  EXPECT_THAT(error_after([&](TinyCheckpoint& t) { fp8(t, DType::f32, {1}, 4); }), HasSubstr("one scale for each row, found [1]"));
-  EXPECT_THAT(error_after([&](TinyCheckpoint& t) { fp8(t, DType::u8, {64}, 64); }), HasSubstr("expected F32 or BF16, found U8"));
+  EXPECT_THAT(error_after([&](TinyCheckpoint& t) { fp8(t, DType::f32, {}, 0); }),
+              HasSubstr("q_proj.weight_scale is missing"));
+  EXPECT_THAT(error_after([&](TinyCheckpoint& t) { fp8(t, DType::f32, {1}, 4); }),
+              HasSubstr("one scale for each row, found [1]"));
+  EXPECT_THAT(error_after([&](TinyCheckpoint& t) { fp8(t, DType::u8, {64}, 64); }),
+              HasSubstr("expected F32 or BF16, found U8"));
 }
 
 // A linear layer in both NVFP4 conventions, packed from the same values.
@@ -174,7 +190,8 @@ Packed pack(const ops::Matrix& m) {
   for (const float v : all) largest = std::max(largest, std::fabs(v));
   packed.global = nvfp4_global(largest);
   for (int64_t r = 0; r < m.rows; ++r) {
-    quantize_nvfp4_row(all.data() + r * m.cols, m.cols, packed.global, reinterpret_cast<uint8_t*>(packed.codes.data()) + r * m.cols / 2,
+    quantize_nvfp4_row(all.data() + r * m.cols, m.cols, packed.global,
+                       reinterpret_cast<uint8_t*>(packed.codes.data()) + r * m.cols / 2,
                        reinterpret_cast<uint8_t*>(packed.scales.data()) + r * m.cols / 16);
   }
   return packed;
@@ -215,8 +232,8 @@ TEST(Weights, BothNvfp4ConventionsGiveTheSameWeights) {
 
 TEST(Weights, TheLowNibbleIsTheEvenColumn) {
   Packed packed{std::string(64 * 32, '\0'), std::string(64 * 4, '\x38'), 0.5f};
-  packed.codes[0] = '\x72';  // element 0: 1.0, element 1: 6.0
-  packed.codes[8] = '\x09';  // element 16: -0.5
+  packed.codes[0] = '\x72';   // element 0: 1.0, element 1: 6.0
+  packed.codes[8] = '\x09';   // element 16: -0.5
   packed.scales[1] = '\x40';  // 2.0 for elements 16..31
   TinyCheckpoint tiny;
   put_modelopt(tiny, kQ, packed);
@@ -260,10 +277,12 @@ TEST(Weights, BrokenNvfp4IsRefused) {
       t.put(std::string(kQ) + suffix, type, std::move(shape), std::string(bytes, '\1'));
     });
   };
-  EXPECT_THAT(with_shape(".weight", DType::u8, {64, 64}, 64 * 64), HasSubstr("q_proj.weight: expected shape [64, 32], found [64, 64]"));
+  EXPECT_THAT(with_shape(".weight", DType::u8, {64, 64}, 64 * 64),
+              HasSubstr("q_proj.weight: expected shape [64, 32], found [64, 64]"));
   EXPECT_THAT(with_shape(".weight_scale", DType::f8_e4m3, {64, 2}, 128), HasSubstr("expected shape [64, 4], found [64, 2]"));
   EXPECT_THAT(with_shape(".weight_scale", DType::bf16, {64, 4}, 512), HasSubstr("expected F8_E4M3"));
-  EXPECT_THAT(with_shape(".weight_scale_2", DType::f32, {2}, 8), HasSubstr("expected one number of shape [] or [1], found [2]"));
+  EXPECT_THAT(with_shape(".weight_scale_2", DType::f32, {2}, 8),
+              HasSubstr("expected one number of shape [] or [1], found [2]"));
 }
 
 TEST(Weights, Nvfp4NeedsRowsOfWholeBlocks) {
@@ -271,7 +290,8 @@ TEST(Weights, Nvfp4NeedsRowsOfWholeBlocks) {
   config.replace(config.find("\"intermediate_size\": 48"), 23, "\"intermediate_size\": 40");
   TinyCheckpoint tiny(SynthFormat::f32, 1, config);
   tiny.put("model.decoder.layers.0.mlp.down_proj.weight", DType::u8, {64, 20}, std::string(64 * 20, '\0'));
-  EXPECT_THAT(tiny.load_error(), HasSubstr("down_proj.weight: NVFP4 needs rows of a multiple of 16 elements, but this weight is [64, 40]"));
+  EXPECT_THAT(tiny.load_error(),
+              HasSubstr("down_proj.weight: NVFP4 needs rows of a multiple of 16 elements, but this weight is [64, 40]"));
 }
 
 TEST(Weights, MisalignedDataIsRefused) {
@@ -306,6 +326,18 @@ TEST(Weights, BadDirectoriesAndConfigs) {
   EXPECT_THAT(error(folder.path()), HasSubstr("expected model.safetensors"));
   folder.write("generation_config.json", "{\"t_min\": -1}");
   EXPECT_THAT(error(folder.path()), HasSubstr("generation_config.json: t_min"));
+}
+
+TEST(Weights, MoreThanTheMemoryIsRefused) {
+  TinyCheckpoint tiny;
+  tiny.save();
+  const auto checkpoint = load_checkpoint(tiny.directory());
+  ASSERT_TRUE(checkpoint) << checkpoint.error().message;
+  const uint64_t bytes = checkpoint->files.mapped_bytes();
+  EXPECT_TRUE(check_fits(*checkpoint, bytes));
+  const Status refused = check_fits(*checkpoint, bytes - 1);
+  ASSERT_FALSE(refused);
+  EXPECT_THAT(refused.error().message, HasSubstr("the largest tensor is model.decoder.layers.0.experts.gate_up_proj"));
 }
 
 }  // namespace

@@ -116,8 +116,8 @@ class Ops {
                       Act dense_in, Act expert_in, float* router_in) = 0;
   // ids[r], weights[r] [k]: the k largest of logits [R, experts] (ties: lowest index), ids ascending; weights are their
   // softmax times per_expert_scale.
-  virtual void route(const float* logits, int64_t rows, int64_t experts, int k, const Vector& per_expert_scale,
-                     int32_t* ids, float* weights) = 0;
+  virtual void route(const float* logits, int64_t rows, int64_t experts, int k, const Vector& per_expert_scale, int32_t* ids,
+                     float* weights) = 0;
   // m[r] = Σ_j weights[r,j] · expert_{ids[r,j]}(x[r]) in the order of ids; expert_e(t) = down(gelu(gate·t) ⊙ up·t).
   virtual void experts(const Act& x, const ExpertWeights& w, const int32_t* ids, const float* weights, int k, float* m) = 0;
   // out = (r + rms_w(rms_w(d; dense) + rms_w(m; expert); post)) · scalars[kind[row]]; out may be r.

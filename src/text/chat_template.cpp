@@ -35,17 +35,10 @@ bool is_system(const Message& message) { return message.role == "system" || mess
 
 void write_marker(ContentPart::Kind kind, PieceWriter& out) {
   switch (kind) {
-    case ContentPart::Kind::text:
-      break;
-    case ContentPart::Kind::image:
-      out.trusted("<|image|>");
-      break;
-    case ContentPart::Kind::video:
-      out.trusted("<|video|>");
-      break;
-    case ContentPart::Kind::audio:
-      out.trusted("<|audio|>");
-      break;
+    case ContentPart::Kind::text: break;
+    case ContentPart::Kind::image: out.trusted("<|image|>"); break;
+    case ContentPart::Kind::video: out.trusted("<|video|>"); break;
+    case ContentPart::Kind::audio: out.trusted("<|audio|>"); break;
   }
 }
 

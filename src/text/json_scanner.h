@@ -15,6 +15,10 @@ namespace dgem::text {
 class JsonScanner {
  public:
   explicit JsonScanner(std::string_view text) : text_(text) {}
+  // Over a part of the text, which skip() gave; failures tell places in the whole text.
+  JsonScanner(std::string_view text, std::string_view part)
+      : text_(text.substr(0, static_cast<size_t>(part.data() + part.size() - text.data()))),
+        at_(static_cast<size_t>(part.data() - text.data())) {}
 
   bool begin(char bracket);  // '{' or '['
   // To the next member or element of the innermost list or object that closes with `close`; `more` is false once the

@@ -27,15 +27,15 @@ std::string byte_token(uint8_t byte) { return fmt::format("<0x{:02X}>", byte); }
 
 Tokenizer::Tokenizer(TokenizerParts parts)
     : vocabulary_(std::move(parts.vocabulary)),
+      byte_ids_(find_byte_ids(vocabulary_)),
       kinds_([&] {
         std::vector<Kind> kinds(static_cast<size_t>(vocabulary_.size()), Kind::text);
         for (const AddedToken& token : parts.added) {
           if (is_control_token(token)) kinds[static_cast<size_t>(token.id)] = Kind::control;
         }
-        for (const int32_t id : find_byte_ids(vocabulary_)) kinds[static_cast<size_t>(id)] = Kind::byte;
+        for (const int32_t id : byte_ids_) kinds[static_cast<size_t>(id)] = Kind::byte;
         return kinds;
       }()),
-      byte_ids_(find_byte_ids(vocabulary_)),
       bpe_(vocabulary_, parts.merges, byte_ids_, reserved_ids()) {
   for (const AddedToken& token : parts.added) added_.add(token.content, token.id, is_control(token.id));
 }

@@ -80,8 +80,8 @@ class Tokenizer {
   std::vector<uint8_t> reserved_ids() const;  // ids that BPE must not produce
 
   Vocabulary vocabulary_;
-  std::vector<Kind> kinds_;  // by id
   std::array<int32_t, 256> byte_ids_;
+  std::vector<Kind> kinds_;  // by id
   AddedTokens added_;
   Bpe bpe_;
 };

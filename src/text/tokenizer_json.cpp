@@ -154,8 +154,7 @@ Status check_model_settings(const Members& model) {
 
 // ---- vocabulary, merges, added tokens
 
-Status read_vocabulary(std::string_view text, Vocabulary& vocabulary) {
-  JsonScanner scanner(text);
+Status read_vocabulary(JsonScanner scanner, Vocabulary& vocabulary) {
   const auto fail = [&] { return error_at("/model/vocab", scanner.failure().message); };
   if (!scanner.begin('{')) return fail();
   std::string token;
@@ -177,10 +176,8 @@ Status read_vocabulary(std::string_view text, Vocabulary& vocabulary) {
       return refuse(fmt::format("token ids must be below {}, but this one is {}", Vocabulary::kMaxTokens, id));
     }
     switch (vocabulary.add(token, static_cast<int32_t>(id))) {
-      case Vocabulary::Outcome::added:
-        break;
-      case Vocabulary::Outcome::token_taken:
-        return refuse("this token comes twice");
+      case Vocabulary::Outcome::added: break;
+      case Vocabulary::Outcome::token_taken: return refuse("this token comes twice");
       case Vocabulary::Outcome::id_taken:
         return refuse(fmt::format("id {} also belongs to the token \"{}\"", id, vocabulary.token(static_cast<int32_t>(id))));
     }
@@ -189,7 +186,7 @@ Status read_vocabulary(std::string_view text, Vocabulary& vocabulary) {
 
 class MergeReader {
  public:
-  MergeReader(std::string_view text, const Vocabulary& vocabulary) : scanner_(text), vocabulary_(vocabulary) {}
+  MergeReader(JsonScanner scanner, const Vocabulary& vocabulary) : scanner_(std::move(scanner)), vocabulary_(vocabulary) {}
 
   Result<std::vector<Merge>> read() {
     if (!scanner_.begin('[')) return syntax();
@@ -300,8 +297,9 @@ Result<std::vector<AddedToken>> read_added_tokens(const json::Value* list, Vocab
   return added;
 }
 
-// A text may hold any byte and spaces, so each needs its token. Byte tokens stand for nothing else: one that is found by its spelling
-// would not decode to it, and the encoder, which looks for merges between characters, would not find merges with them.
+// A text may hold any byte and spaces, so each needs its token. Byte tokens stand for nothing else: one that is found by
+// its spelling would not decode to it, and the encoder, which looks for merges between characters, would not find merges
+// with them.
 Status check_basic_tokens(const TokenizerParts& parts) {
   std::vector<uint8_t> is_byte(static_cast<size_t>(parts.vocabulary.size()));
   for (int byte = 0; byte < 256; ++byte) {
@@ -315,9 +313,9 @@ Status check_basic_tokens(const TokenizerParts& parts) {
     return error_at("/model/vocab", fmt::format("expected a token \"{}\" for the space, but it is missing", kSpaceMark));
   }
   for (size_t i = 0; i < parts.added.size(); ++i) {
-    if (is_byte[static_cast<size_t>(parts.added[i].id)] == 0) continue;
+    if (is_byte[static_cast<size_t>(parts.added[i].id)] == 0 && parts.added[i].content != kSpaceMark) continue;
     return error_at(fmt::format("/added_tokens/{}", i),
-                    "this tokenizer is not supported: the token of a byte is an added token");
+                    "this tokenizer is not supported: the token of a byte or of the space is an added token");
   }
   for (size_t i = 0; i < parts.merges.size(); ++i) {
     const Merge& merge = parts.merges[i];
@@ -353,8 +351,8 @@ Result<TokenizerParts> parse_tokenizer_json(std::string_view json) {
   }
 
   TokenizerParts parts;
-  DGEM_RETURN_IF_ERROR(read_vocabulary(model.raw.at("vocab"), parts.vocabulary));
-  DGEM_ASSIGN(parts.merges, MergeReader(model.raw.at("merges"), parts.vocabulary).read());
+  DGEM_RETURN_IF_ERROR(read_vocabulary(JsonScanner(json, model.raw.at("vocab")), parts.vocabulary));
+  DGEM_ASSIGN(parts.merges, MergeReader(JsonScanner(json, model.raw.at("merges")), parts.vocabulary).read());
   DGEM_ASSIGN(parts.added, read_added_tokens(root.find("added_tokens"), parts.vocabulary));
   DGEM_RETURN_IF_ERROR(check_basic_tokens(parts));
   return parts;

@@ -122,11 +122,13 @@ TEST(TokenizerJson, RefusesWhatTheEncoderDoesNotDo) {
   }
 }
 
-TEST(TokenizerJson, ByteTokensStandForBytesOnly) {
+TEST(TokenizerJson, ByteAndSpaceTokensStandForThemselvesOnly) {
   json::Value root = small_tokenizer({"<0x41><0x42>"}, {{"<0x41>", "<0x42>"}});
   EXPECT_EQ(refusal(root).pointer, "/model/merges/0");
   root = small();
   at(root, {"added_tokens"}).array().push_back(json::Object{{"id", 3}, {"content", "<0x00>"}});
+  EXPECT_EQ(refusal(root).pointer, "/added_tokens/4");
+  at(root, {"added_tokens"}).array().back() = json::Object{{"id", 259}, {"content", kSpaceMark}, {"special", true}};
   EXPECT_EQ(refusal(root).pointer, "/added_tokens/4");
 }
 
@@ -137,6 +139,18 @@ TEST(TokenizerJson, RefusesRepeatedKeysAndBrokenText) {
   }
   const std::string whole = json::write(small());
   for (size_t n = 0; n < whole.size(); n += 7) EXPECT_FALSE(parse_tokenizer_json(std::string_view(whole).substr(0, n))) << n;
+}
+
+TEST(TokenizerJson, TellsThePlaceInTheFile) {
+  const auto nothing = parse_tokenizer_json("\n x");
+  ASSERT_FALSE(nothing);
+  EXPECT_NE(nothing.error().message.find("expected '{' at byte 2 (line 2)"), std::string::npos) << nothing.error().message;
+  std::string text = json::write(small(), 1);
+  const size_t at = text.find("\"ab\": ") + 6;
+  text.replace(at, 1, "x");
+  const auto broken = parse_tokenizer_json(text);
+  ASSERT_FALSE(broken);
+  EXPECT_NE(broken.error().message.find(fmt::format("at byte {}", at)), std::string::npos) << broken.error().message;
 }
 
 TEST(TokenizerJson, LoadNamesTheFile) {

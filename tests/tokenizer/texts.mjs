@@ -54,7 +54,8 @@ const code = [
 ];
 
 const nearControl = [
-  "<|", "|>", "<", ">", "|", "<|turn", "turn|>", "<|turn|>", "<<|turn>>", "<start_of_turn", "<end_of_turn >", "<unused", "<unused1",
+  "<|", "|>", "<", ">", "|", "<|turn", "turn|>", "<|turn|>", "<<|turn>>", "<start_of_turn", "<end_of_turn >", "<unused",
+  "<unused1",
   "<0x0A>", "<0x41><0xE2><0x96>", "<bos", "bos>", "< bos>", "<|channel>thought\n<channel|>", "[multimodal]", "[@BOS@]",
 ];
 
@@ -79,7 +80,8 @@ function repeated(random, makePart, most) {
 function breakBytes(random, bytes) {
   const broken = Buffer.from(bytes);
   for (let n = 1 + random.below(5); n > 0 && broken.length > 0; --n) {
-    broken[random.below(broken.length)] = random.pick([0x80, 0xbf, 0xc0, 0xc3, 0xe2, 0xed, 0xf0, 0xf4, 0xf5, 0xff, random.below(256)]);
+    const bad = [0x80, 0xbf, 0xc0, 0xc3, 0xe2, 0xed, 0xf0, 0xf4, 0xf5, 0xff, random.below(256)];
+    broken[random.below(broken.length)] = random.pick(bad);
   }
   return broken.subarray(0, broken.length - random.below(Math.min(4, broken.length + 1)));
 }
@@ -110,8 +112,9 @@ export function makeTexts(count, seed, addedTokens, vocabulary) {
   ];
   const texts = [
     "", ...sentences, ...code, ...nearControl, ...spaces, ...addedTokens.slice(0, 300),
-    "a".repeat(5000), " ".repeat(5000), "\n".repeat(5000), "\t \n".repeat(1500), "<".repeat(3000), "ab".repeat(3000), "é".repeat(3000),
-    "\u{10ffff}".repeat(500), "the ".repeat(1000), "▁ ".repeat(500), "<|turn>".repeat(300), sentences.join("\n").repeat(3),
+    "a".repeat(5000), " ".repeat(5000), "\n".repeat(5000), "\t \n".repeat(1500), "<".repeat(3000), "ab".repeat(3000),
+    "é".repeat(3000), "\u{10ffff}".repeat(500), "the ".repeat(1000), "▁ ".repeat(500), "<|turn>".repeat(300),
+    sentences.join("\n").repeat(3),
   ].map((text) => Buffer.from(text));
   while (texts.length < count) {
     const bytes = Buffer.from(random.pick(makers)());

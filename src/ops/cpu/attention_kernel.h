@@ -44,6 +44,7 @@ class Attention {
   using V = typename S::V;
   static constexpr int kKeys = 64;  // of a block
   static constexpr int64_t kMaxVectors = 128;
+  static constexpr float kLeastExponent = -87.0f;
   enum Slot { kQueries, kPanels, kOutputs, kScores };
 
   // Where a query vector stands.
@@ -54,8 +55,14 @@ class Attention {
 
   Attention(const AttentionShape& shape, const QueryGroup& group, std::span<const KeyRun> runs, Precision kv_precision,
             int kv_head, Scratch& scratch)
-      : shape_(shape), group_(group), runs_(runs.data()), run_count_(static_cast<int64_t>(runs.size())),
-        kv_precision_(kv_precision), kv_head_(kv_head), scratch_(scratch), dim_(shape.head_dim),
+      : shape_(shape),
+        group_(group),
+        runs_(runs.data()),
+        run_count_(static_cast<int64_t>(runs.size())),
+        kv_precision_(kv_precision),
+        kv_head_(kv_head),
+        scratch_(scratch),
+        dim_(shape.head_dim),
         padded_((dim_ + kPanel<S> - 1) / kPanel<S> * kPanel<S>) {}
 
   void compute(const float* q, void* out, Precision precision) {
@@ -230,7 +237,9 @@ class Attention {
       const V shift = S::set1(state.largest);
       V sum = S::zero();
       for (int64_t key = 0; key < kKeys; key += S::kWidth) {
-        const V weight = S::exp(S::sub(S::load(s + key), shift));
+        // Weights too small for a normal number count as 0: arithmetic on subnormals takes a hundred times as long.
+        const V below = S::sub(S::load(s + key), shift);
+        const V weight = S::if_less(below, S::set1(kLeastExponent), S::zero(), S::exp(below));
         S::store(s + key, weight);
         sum = S::add(sum, weight);
       }
@@ -280,9 +289,8 @@ class Attention {
       const V factor = S::set1(states_[i].sum > 0.0f ? 1.0f / states_[i].sum : 0.0f);
       const float* o = outputs_ + i * padded_;
       const int64_t to = element_of(i);
-      for_lanes<S>(dim_, [&](int64_t d, int n) DGEM_INLINE_LAMBDA {
-        store<S>(out, precision, to + d, S::mul(S::load(o + d), factor), n);
-      });
+      for_lanes<S>(dim_, [&](int64_t d, int n)
+                             DGEM_INLINE_LAMBDA { store<S>(out, precision, to + d, S::mul(S::load(o + d), factor), n); });
     }
   }
 
@@ -293,7 +301,7 @@ class Attention {
   Precision kv_precision_;
   int kv_head_;
   Scratch& scratch_;
-  int64_t dim_, padded_;     // head_dim, and rounded up to whole panels
+  int64_t dim_, padded_;                                        // head_dim, and rounded up to whole panels
   int64_t heads_ = 0, first_head_ = 0, row_ = 0, vectors_ = 0;  // of the chunk
   float *queries_ = nullptr, *keys_ = nullptr, *values_ = nullptr, *outputs_ = nullptr, *scores_ = nullptr;
   State states_[kMaxVectors];

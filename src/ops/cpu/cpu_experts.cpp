@@ -16,11 +16,11 @@ const char* offset(const void* base, int64_t bytes) { return static_cast<const c
 
 // Where each row goes. Experts are taken in descending order of their rows, so that the long parts start first.
 struct CpuOps::ExpertPlan {
-  std::vector<int32_t> first;    // per expert: its first place among the sorted rows; one more at the end
-  std::vector<int32_t> row;      // per place: the row of x
-  std::vector<int32_t> place;    // per (row, j)
-  std::vector<int> order;        // experts that have rows
-  int slices = 1;                // parts that an expert's output columns are cut into
+  std::vector<int32_t> first;  // per expert: its first place among the sorted rows; one more at the end
+  std::vector<int32_t> row;    // per place: the row of x
+  std::vector<int32_t> place;  // per (row, j)
+  std::vector<int> order;      // experts that have rows
+  int slices = 1;              // parts that an expert's output columns are cut into
 
   ExpertPlan(const int32_t* ids, int64_t rows, int k, int64_t experts, int threads) : first(experts + 1), place(rows * k) {
     for (int64_t i = 0; i < rows * k; ++i) ++first[ids[i] + 1];
@@ -36,7 +36,8 @@ struct CpuOps::ExpertPlan {
       row[place[i]] = static_cast<int32_t>(i / k);
     }
     const int wanted = 12 * threads;
-    slices = std::clamp((wanted + static_cast<int>(order.size()) - 1) / std::max<int>(1, static_cast<int>(order.size())), 1, 8);
+    slices =
+        std::clamp((wanted + static_cast<int>(order.size()) - 1) / std::max<int>(1, static_cast<int>(order.size())), 1, 8);
   }
 
   struct Part {

@@ -11,7 +11,7 @@
 namespace dgem::ops::cpu {
 namespace {
 
-constexpr int64_t kRowWork = 16384;   // elements that are worth a part of their own in row-wise operations
+constexpr int64_t kRowWork = 16384;  // elements that are worth a part of their own in row-wise operations
 constexpr int64_t kHugePage = 2 << 20;
 
 // Slots of the shared scratch memory.
@@ -45,9 +45,8 @@ void CpuOps::download(void* host, const void* device, size_t bytes) { std::memcp
 void CpuOps::copy(void* to, const void* from, size_t bytes) { std::memcpy(to, from, bytes); }
 
 void CpuOps::embed(const Matrix& table, const int32_t* ids, int64_t rows, float scale, float* x) {
-  over(rows, kRowWork / table.cols, [&](int64_t r0, int64_t r1, int) {
-    kernels_.rows.embed(table, ids + r0, r1 - r0, scale, x + r0 * table.cols);
-  });
+  over(rows, kRowWork / table.cols,
+       [&](int64_t r0, int64_t r1, int) { kernels_.rows.embed(table, ids + r0, r1 - r0, scale, x + r0 * table.cols); });
 }
 
 void CpuOps::gather(const void* from, const int32_t* index, int64_t rows, int64_t row_bytes, void* to) {
@@ -88,7 +87,7 @@ namespace {
 // level cache while the weights stream through.
 struct Blocks {
   static constexpr int64_t kRows = 512;
-  int64_t cols;         // output columns of a block
+  int64_t cols;  // output columns of a block
   int64_t row_blocks;
   std::vector<int64_t> first;  // first column block of each weight; last: the number of column blocks
 

@@ -32,7 +32,8 @@ class CpuOps final : public Ops {
   void linear(const Act& x, std::span<const Matrix> weights, std::span<float* const> y) override;
   void linear_f32(const float* x, int64_t rows, const Matrix& w, float* y) override;
   void gated(const Act& x, const Matrix& gate, const Matrix& up, Act h) override;
-  void dot_rows(const Act& x, const Matrix& table, const int32_t* rows, const int32_t* ids, int64_t pairs, float* y) override;
+  void dot_rows(const Act& x, const Matrix& table, const int32_t* rows, const int32_t* ids, int64_t pairs,
+                float* y) override;
 
   void rope_angles(const int32_t* positions, int64_t rows, const float* frequencies, int64_t angles, float* cos,
                    float* sin) override;

@@ -28,8 +28,13 @@ struct DecodeAvx512 {
   }
 };
 
+// Asks for `bytes` of memory from p on; p may lie anywhere.
+DGEM_SIMD void prefetch_bytes(const void* p, int64_t bytes) {
+  for (int64_t i = 0; i < bytes; i += 64) _mm_prefetch(static_cast<const char*>(p) + i, _MM_HINT_T1);
+}
+
 // One row of a weight whose values bf16 holds exactly; load gives 32 of them. NVFP4 lacks the global factor, FP8 the
-// row's.
+// row's. prefetch asks for the values [k, k + count), past the end of the row if need be.
 template <Format kFormat>
 struct Bf16Row;
 
@@ -43,6 +48,7 @@ struct Bf16Row<Format::bf16> {
   [[gnu::always_inline]] __m512i load_partial(int64_t k, int n) const {
     return _mm512_maskz_loadu_epi16((__mmask32{1} << n) - 1, data + 2 * k);
   }
+  [[gnu::always_inline]] void prefetch(int64_t k, int64_t count) const { prefetch_bytes(data + 2 * k, 2 * count); }
 };
 
 template <>
@@ -57,6 +63,7 @@ struct Bf16Row<Format::fp8> {
   [[gnu::always_inline]] __m512i load_partial(int64_t k, int n) const {
     return decode(_mm256_maskz_loadu_epi8((__mmask32{1} << n) - 1, data + k));
   }
+  [[gnu::always_inline]] void prefetch(int64_t k, int64_t count) const { prefetch_bytes(data + k, count); }
 
  private:
   // Normal values: the exponent moves from bias 7 to bias 127. Subnormals (mantissa · 2^-9) are looked up.
@@ -65,8 +72,8 @@ struct Bf16Row<Format::fp8> {
     const __m512i magnitude = _mm512_and_si512(wide, _mm512_set1_epi16(0x7f));
     const __m512i normal = _mm512_add_epi16(_mm512_slli_epi16(magnitude, 4), _mm512_set1_epi16(120 << 7));
     // bf16 of 0..7 times 2^-9.
-    const __m512i small_values = _mm512_broadcast_i32x4(
-        _mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
+    const __m512i small_values =
+        _mm512_broadcast_i32x4(_mm_setr_epi16(0, 0x3b00, 0x3b80, 0x3bc0, 0x3c00, 0x3c20, 0x3c40, 0x3c60));
     const __m512i small = _mm512_permutexvar_epi16(magnitude, small_values);
     const __mmask32 subnormal = _mm512_cmplt_epu16_mask(magnitude, _mm512_set1_epi16(8));
     const __m512i value = _mm512_mask_blend_epi16(subnormal, normal, small);
@@ -89,6 +96,10 @@ struct Bf16Row<Format::nvfp4> {
   [[gnu::always_inline]] __m512i load_partial(int64_t k, int) const {
     const __m128i bytes = _mm_loadl_epi64(reinterpret_cast<const __m128i*>(data + k / 2));
     return _mm512_zextsi256_si512(_mm512_castsi512_si256(decode(bytes, scales[k / 16], 0)));
+  }
+  [[gnu::always_inline]] void prefetch(int64_t k, int64_t count) const {
+    prefetch_bytes(data + k / 2, count / 2);
+    prefetch_bytes(scales + k / 16, count / 16);
   }
 
  private:

@@ -40,8 +40,8 @@ double weight_at(const Matrix& w, int64_t n, int64_t k) {
 size_t packed_bytes(int64_t, int64_t) { return 0; }
 void pack(const Rows&, int64_t, void*) {}
 
-void linear(const Matrix& w, const int32_t* w_rows, int64_t n0, int64_t n1, const Rows& x, const void*, float* y, int64_t ldy,
-            Scratch& scratch) {
+void linear(const Matrix& w, const int32_t* w_rows, int64_t n0, int64_t n1, const Rows& x, const void*, float* y,
+            int64_t ldy, Scratch& scratch) {
   const Format format = x.precision == Precision::f32 ? Format::f32 : Format::bf16;
   double* row = scratch.get<double>(0, w.cols);
   for (int64_t n = n0; n < n1; ++n) {

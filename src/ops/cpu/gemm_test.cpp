@@ -84,7 +84,8 @@ Input random_input(Precision precision, int64_t rows, int64_t cols, std::mt19937
   return x;
 }
 
-std::vector<float> product(const GemmKernels& g, const Matrix& w, const int32_t* w_rows, int64_t n0, int64_t n1, const Rows& x) {
+std::vector<float> product(const GemmKernels& g, const Matrix& w, const int32_t* w_rows, int64_t n0, int64_t n1,
+                           const Rows& x) {
   static Scratch scratch;
   const int64_t n = n1 - n0, ldy = n + 3;
   std::vector<char> packed(g.packed_bytes(x.rows, x.cols) + 64);
@@ -140,8 +141,9 @@ int64_t legal_cols(Format format, int64_t cols) { return format == Format::nvfp4
 
 TEST(Gemm, EqualsTheReferenceOverRaggedSizes) {
   std::mt19937 random(7);
-  const int64_t sizes[][3] = {{1, 1, 1},     {1, 5, 16},    {2, 3, 20},   {3, 17, 33},   {5, 31, 48},  {6, 4, 64},   {7, 33, 72},
-                              {13, 40, 100}, {16, 16, 128}, {17, 50, 176}, {33, 65, 704}, {49, 32, 96}, {100, 7, 513}, {65, 130, 544}};
+  const int64_t sizes[][3] = {{1, 1, 1},     {1, 5, 16},   {2, 3, 20},    {3, 17, 33},   {5, 31, 48},
+                              {6, 4, 64},    {7, 33, 72},  {13, 40, 100}, {16, 16, 128}, {17, 50, 176},
+                              {33, 65, 704}, {49, 32, 96}, {100, 7, 513}, {65, 130, 544}};
   for (const auto& [rows, out, inner] : sizes) {
     for (const Format format : kFormats) {
       const int64_t cols = legal_cols(format, inner);

@@ -1,5 +1,6 @@
 #include "ops/cpu/kernels.h"
 
+#include <cpuid.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -16,17 +17,22 @@ bool request_amx_tiles() {
   return syscall(SYS_arch_prctl, kArchRequestXcompPerm, kXfeatureXtileData) == 0;
 }
 
+// What __builtin_cpu_supports of the compilers here does not know.
+bool cpuid_has_f16c() {
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
+  constexpr unsigned kF16c = 1u << 29;
+  return __get_cpuid(1, &eax, &ebx, &ecx, &edx) != 0 && (ecx & kF16c) != 0;
+}
 bool cpuid_has_amx_bf16() {
-  unsigned eax = 7, ebx = 0, ecx = 0, edx = 0;
-  __asm__ volatile("cpuid" : "+a"(eax), "=b"(ebx), "+c"(ecx), "=d"(edx));
+  unsigned eax = 0, ebx = 0, ecx = 0, edx = 0;
   constexpr unsigned kAmxBf16 = 1u << 22, kAmxTile = 1u << 24;
-  return (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0;
+  return __get_cpuid_count(7, 0, &eax, &ebx, &ecx, &edx) != 0 && (edx & kAmxBf16) != 0 && (edx & kAmxTile) != 0;
 }
 
 std::vector<Isa> detect() {
   std::vector<Isa> sets = {Isa::reference};
   __builtin_cpu_init();
-  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !__builtin_cpu_supports("f16c") ||
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("fma") || !cpuid_has_f16c() ||
       !__builtin_cpu_supports("bmi2")) {
     return sets;
   }
@@ -54,14 +60,10 @@ const char* name_of(Isa isa) { return kNames[static_cast<size_t>(isa)]; }
 
 Kernels kernels_of(Isa isa) {
   switch (isa) {
-    case Isa::reference:
-      return {isa, name_of(isa), row_kernels_reference(), gemm_f32_reference(), gemm_bf16_reference()};
-    case Isa::avx2:
-      return {isa, name_of(isa), row_kernels_avx2(), gemm_f32_avx2(), gemm_bf16_avx2()};
-    case Isa::avx512:
-      return {isa, name_of(isa), row_kernels_avx512(), gemm_f32_avx512(), gemm_bf16_avx512()};
-    case Isa::amx:
-      return {isa, name_of(isa), row_kernels_avx512(), gemm_f32_avx512(), gemm_bf16_amx()};
+    case Isa::reference: return {isa, name_of(isa), row_kernels_reference(), gemm_f32_reference(), gemm_bf16_reference()};
+    case Isa::avx2: return {isa, name_of(isa), row_kernels_avx2(), gemm_f32_avx2(), gemm_bf16_avx2()};
+    case Isa::avx512: return {isa, name_of(isa), row_kernels_avx512(), gemm_f32_avx512(), gemm_bf16_avx512()};
+    case Isa::amx: return {isa, name_of(isa), row_kernels_avx512(), gemm_f32_avx512(), gemm_bf16_amx()};
   }
   DGEM_CHECK(false, "unknown instruction set");
   return {};

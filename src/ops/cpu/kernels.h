@@ -17,11 +17,13 @@ enum class Isa : uint8_t { reference, avx2, avx512, amx };
 struct Rows {
   const void* data = nullptr;
   Precision precision = Precision::f32;
-  int64_t stride = 0;               // bytes
+  int64_t stride = 0;  // bytes
   const int32_t* index = nullptr;
   int64_t rows = 0, cols = 0;
 
-  [[gnu::always_inline]] const void* row(int64_t m) const { return static_cast<const char*>(data) + (index ? index[m] : m) * stride; }
+  [[gnu::always_inline]] const void* row(int64_t m) const {
+    return static_cast<const char*>(data) + (index ? index[m] : m) * stride;
+  }
 };
 
 // Scratch memory of one thread, 64-byte aligned, grown on demand and kept.
@@ -29,7 +31,9 @@ class Scratch {
  public:
   // n elements of T; slot tells apart buffers that live at the same time.
   template <class T>
-  T* get(int slot, size_t n) { return static_cast<T*>(get_bytes(slot, n * sizeof(T))); }
+  T* get(int slot, size_t n) {
+    return static_cast<T*>(get_bytes(slot, n * sizeof(T)));
+  }
   ~Scratch();
   Scratch() = default;
   Scratch(const Scratch&) = delete;
@@ -50,7 +54,8 @@ struct RowKernels {
   void (*embed)(const Matrix& table, const int32_t* ids, int64_t rows, float scale, float* x);
   // x[index[i]] = rms(x[index[i]] + m[i]); m may be null.
   void (*canvas_input)(float* x, const int32_t* index, int64_t rows, int64_t cols, const float* m, float eps);
-  void (*rope_angles)(const int32_t* positions, int64_t rows, const float* frequencies, int64_t angles, float* cos, float* sin);
+  void (*rope_angles)(const int32_t* positions, int64_t rows, const float* frequencies, int64_t angles, float* cos,
+                      float* sin);
   void (*head_norm_rope)(const float* x, int64_t rows, int heads, int head_dim, const Vector& w, float eps, const float* cos,
                          const float* sin, int64_t angles, void* out, Precision precision);
   void (*branch)(const float* x, const float* a, int64_t rows, int64_t cols, const Ops::BranchNorms& norms, float* r,

@@ -21,9 +21,8 @@ struct RowFunctions {
       float* out = x + r * table.cols;
       if (table.format == Format::fp8 || table.format == Format::nvfp4) {
         decode_row(table, ids[r], 0, table.cols, out);
-        for_lanes<S>(table.cols, [&](int64_t c, int n) DGEM_INLINE_LAMBDA {
-          store<S>(out + c, S::mul(load<S>(out + c, n), factor), n);
-        });
+        for_lanes<S>(table.cols, [&](int64_t c, int n)
+                                     DGEM_INLINE_LAMBDA { store<S>(out + c, S::mul(load<S>(out + c, n), factor), n); });
       } else {
         for_lanes<S>(table.cols, [&](int64_t c, int n) DGEM_INLINE_LAMBDA {
           store<S>(out + c, S::mul(load<S>(table.data, table.format, ids[r] * table.cols + c, n), factor), n);
@@ -42,9 +41,8 @@ struct RowFunctions {
         store<S>(row + c, v, n);
         return v;
       });
-      for_lanes<S>(cols, [&](int64_t c, int n) DGEM_INLINE_LAMBDA {
-        store<S>(row + c, S::mul(load<S>(row + c, n), S::set1(factor)), n);
-      });
+      for_lanes<S>(cols, [&](int64_t c, int n)
+                             DGEM_INLINE_LAMBDA { store<S>(row + c, S::mul(load<S>(row + c, n), S::set1(factor)), n); });
     }
   }
 
@@ -152,9 +150,8 @@ struct RowFunctions {
     for (int64_t r = 0; r < rows; ++r) {
       const float* row = z + r * cols;
       V largest = S::set1(row[0]);
-      for_lanes<S>(cols, [&](int64_t c, int n) DGEM_INLINE_LAMBDA {
-        largest = S::max(largest, load_or<S>(row + c, n, row[0]));
-      });
+      for_lanes<S>(cols,
+                   [&](int64_t c, int n) DGEM_INLINE_LAMBDA { largest = S::max(largest, load_or<S>(row + c, n, row[0])); });
       const V shift = S::set1(S::reduce_max(largest));
       // Stretches in float32, their sums in double: the error does not grow with the vocabulary.
       constexpr int64_t kStretch = 1024;

@@ -64,7 +64,7 @@ template <class S, class F>
 DGEM_SIMD void with_tile(int rows, F&& f) {
   switch (rows) {
     case 8:
-      if constexpr (kMaxTile<S> > 8) f(TileSize<8>());
+      if constexpr (kMaxTile < S >> 8) f(TileSize<8>());
       return;
     case 4: f(TileSize<4>()); return;
     case 2: f(TileSize<2>()); return;

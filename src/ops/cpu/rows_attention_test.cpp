@@ -95,7 +95,8 @@ void check(const Scene& s, Random& random, double f32_error) {
       const std::string where = name_of(s) + " " + set.name + " " + ops::name_of(precision);
       Guarded got = attend(*set.kernels, s, whole, precision, s.group.rows);
       EXPECT_LE(relative_error(group_rows(s, got, precision), group_rows(s, expected, Precision::f32)),
-                tolerance(precision, f32_error)) << where;
+                tolerance(precision, f32_error))
+          << where;
       EXPECT_TRUE(got.intact() && untouched_before_group(s, got, precision)) << where << " writes outside";
       EXPECT_TRUE(got == attend(*set.kernels, s, cut, precision, s.group.rows)) << where << " depends on the runs";
       EXPECT_TRUE(got == attend(*set.kernels, s, whole, precision, 1)) << where << " depends on the other rows";

@@ -178,9 +178,8 @@ bool sees(const QueryGroup& group, int window, int64_t row, int64_t key) {
 }
 
 // One query vector over all keys that its row sees.
-void attend(const float* q, int64_t row, const AttentionShape& shape, const QueryGroup& group,
-            std::span<const KeyRun> runs, Precision kv_precision, int kv_head, void* out, int64_t out_start,
-            Precision precision) {
+void attend(const float* q, int64_t row, const AttentionShape& shape, const QueryGroup& group, std::span<const KeyRun> runs,
+            Precision kv_precision, int kv_head, void* out, int64_t out_start, Precision precision) {
   const int64_t stride = int64_t{shape.kv_heads} * shape.head_dim;
   std::vector<double> scores;
   std::vector<std::pair<const KeyRun*, int64_t>> keys;  // run, first element of the key in it

@@ -193,7 +193,8 @@ inline void check_rows(const std::string& what, int64_t rows, const std::vector<
         const Precision own = outputs[i].activation ? precision : Precision::f32;
         const int64_t n = rows * outputs[i].row;
         EXPECT_LE(relative_error(decode(got[i].data(), own, n), decode(expected[i].data(), Precision::f32, n)),
-                  tolerance(own, f32_error)) << where;
+                  tolerance(own, f32_error))
+            << where;
         const auto rounded = encode(decode(unrounded[i].data(), Precision::f32, n), own);
         EXPECT_EQ(std::memcmp(got[i].data(), rounded.data(), rounded.size()), 0) << where << " is not rounded to nearest";
         EXPECT_TRUE(got[i].intact()) << where << " writes outside";

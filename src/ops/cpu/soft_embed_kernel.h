@@ -48,9 +48,8 @@ class SoftEmbed {
   static constexpr int64_t kGroup = 8;    // rows that are decoded at a time
 
   static void add(const float* from, int64_t count, float* to) {
-    for_lanes<S>(count, [&](int64_t i, int n) DGEM_INLINE_LAMBDA {
-      store<S>(to + i, S::add(load<S>(to + i, n), load<S>(from + i, n)), n);
-    });
+    for_lanes<S>(count, [&](int64_t i, int n)
+                            DGEM_INLINE_LAMBDA { store<S>(to + i, S::add(load<S>(to + i, n), load<S>(from + i, n)), n); });
   }
 
   // panels[c / kPanel][k][c % kPanel] = table[v + k, h + c] for c in [0, end - h), 0 in the rest of the last panel.

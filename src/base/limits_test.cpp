@@ -1,4 +1,4 @@
-#include "base/processors.h"
+#include "base/limits.h"
 
 #include "base/test_files.h"
 
@@ -7,7 +7,7 @@
 namespace dgem {
 namespace {
 
-TEST(Processors, Version2TakesTheSmallestQuotaOnTheWayUp) {
+TEST(Limits, Version2TakesTheSmallestQuotaOnTheWayUp) {
   const TestFolder root;
   root.write("cpu.max", "800000 100000\n");
   root.write("a/cpu.max", "150000 100000\n");
@@ -17,7 +17,7 @@ TEST(Processors, Version2TakesTheSmallestQuotaOnTheWayUp) {
   EXPECT_EQ(cgroup_cpu_quota("0::/path/of/the/host\n", root.path()), 8.0);
 }
 
-TEST(Processors, Version1) {
+TEST(Limits, Version1) {
   const TestFolder root;
   root.write("cpu/job/cpu.cfs_quota_us", "300000\n");
   root.write("cpu/job/cpu.cfs_period_us", "100000\n");
@@ -28,13 +28,26 @@ TEST(Processors, Version1) {
   EXPECT_EQ(cgroup_cpu_quota("3:cpuset:/job\n", root.path()), std::nullopt);
 }
 
-TEST(Processors, NothingUsefulMeansNoQuota) {
+TEST(Limits, NothingUsefulMeansNoQuota) {
   const TestFolder root;
   root.write("cpu.max", "garbage\n");
   for (const char* text : {"", "\n", "0::/\n", "0:\n", ":::\n", "x"}) {
     EXPECT_EQ(cgroup_cpu_quota(text, root.path()), std::nullopt) << text;
   }
   EXPECT_GE(usable_processors(), 1);
+}
+
+TEST(Limits, MemoryOfBothVersions) {
+  const TestFolder root;
+  root.write("memory.max", "max\n");
+  root.write("a/memory.max", "2000000000\n");
+  root.write("a/b/memory.max", "3000000000\n");
+  root.write("memory/job/memory.limit_in_bytes", "1000000\n");
+  EXPECT_EQ(cgroup_memory_limit("0::/a/b\n", root.path()), 2000000000u);
+  EXPECT_EQ(cgroup_memory_limit("0::/\n", root.path()), std::nullopt);
+  EXPECT_EQ(cgroup_memory_limit("5:memory:/job\n", root.path()), 1000000u);
+  EXPECT_EQ(cgroup_memory_limit("5:cpu:/job\n", root.path()), std::nullopt);
+  EXPECT_GT(usable_memory(), uint64_t{1} << 20);
 }
 
 }  // namespace
