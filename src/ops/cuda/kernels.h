@@ -61,9 +61,9 @@ void plan_experts(cudaStream_t, const int32_t* ids, int64_t rows, int k, int exp
 void combine(cudaStream_t, const float* y, const int32_t* place_of, const float* weights, int k, int64_t rows, int64_t cols,
              float* m);
 
-// ---- gemm_tensor.cu, gemm_narrow.cu, gemm_plain.cu: y = x · Wᵀ with one order of summation for each shape of W, whatever the rows
-// beside. Activations in bf16 go through the tensor cores where the weights are exact in bf16 up to a scale and their
-// rows are made of whole groups of 16; all else is multiplied in float32.
+// ---- gemm_tensor.cu, gemm_narrow.cu, gemm_plain.cu: y = x · Wᵀ with one order of summation for each shape of W,
+// whatever the rows beside. Activations in bf16 go through the tensor cores where the weights are exact in bf16 up to a
+// scale and their rows are made of whole groups of 16; all else is multiplied in float32.
 struct Product {
   Act x;                               // its rows are those of the product; grouped, rows of x are taken by row_index
   const int32_t* row_index = nullptr;  // row m of the product reads row row_index[m] of x
