@@ -125,8 +125,11 @@ void run(const Options& options) {
   }
   std::printf("%s on %s: prompt %d, canvas %d, batch %d\n", options.model.c_str(), timed->name().c_str(),
               options.engine.prompt, options.engine.canvas, options.engine.batch);
-  std::printf("machine: %.1f GFLOP/s multiply-add, %.1f GB/s memory %s\n", peak.flops / 1e9, peak.read_bytes / 1e9,
-              options.device.on_cuda() ? "read and written" : "read");
+  if (options.device.on_cuda()) {
+    std::printf("machine: %.1f GB/s memory read and written; arithmetic is not measured on a GPU\n", peak.read_bytes / 1e9);
+  } else {
+    std::printf("machine: %.1f GFLOP/s multiply-add, %.1f GB/s memory read\n", peak.flops / 1e9, peak.read_bytes / 1e9);
+  }
   std::printf("loaded in %.3f s, first fused pass %.3f s; %.2f GB mapped, %.2f GB resident at most\n\n", load,
               result.first_pass, mapped / 1e9, peak_resident_bytes() / 1e9);
   print(result, peak);
