@@ -49,7 +49,7 @@ function(dgem_module name)
     add_executable(${name}_test ${tests})
     target_link_libraries(${name}_test PRIVATE dgem_${name} GTest::gtest_main rapidcheck)
     target_compile_definitions(${name}_test PRIVATE DGEM_SOURCE_DIR="${CMAKE_SOURCE_DIR}")
-    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 300)
+    gtest_discover_tests(${name}_test TEST_PREFIX ${name}. DISCOVERY_TIMEOUT 60 PROPERTIES TIMEOUT 1200)
   endif()
 endfunction()
 
