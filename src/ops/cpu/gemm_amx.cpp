@@ -4,6 +4,7 @@
 #include "ops/cpu/decode_avx512.h"
 #include "ops/cpu/gemm_f32_of_bf16.h"
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/output_scale.h"
 #include "ops/cpu/tile_config.h"
 
 namespace dgem::ops::cpu {
@@ -166,16 +167,6 @@ void store_turned(const char* c, __m512 scale, int rows, int columns, float* y, 
   for (int i = 0; i < rows; ++i) _mm512_mask_storeu_ps(y + i * ldy, mask, _mm512_mul_ps(r[i], scale));
 }
 
-float scale_of(const Matrix& w, int64_t row) {
-  if (w.format == Format::nvfp4) return w.scale;
-  if (w.format != Format::fp8) return 1.0f;
-  if (w.row_scales.format == Format::f32) return static_cast<const float*>(w.row_scales.data)[row];
-  const uint32_t bits = uint32_t{static_cast<const uint16_t*>(w.row_scales.data)[row]} << 16;
-  float f;
-  __builtin_memcpy(&f, &bits, 4);
-  return f;
-}
-
 // Columns [n0, n0 + columns) of y, at most kMostColumns. Along the inner dimension chunk by chunk, so that the chunk of
 // x, too, stays near while the weights go by.
 constexpr int kMostColumns = 256;
@@ -194,7 +185,7 @@ void linear_panel(const Matrix& w, const int32_t* w_rows, int64_t n0, int column
   for (int i = 0; i < columns; ++i) {
     const int64_t index = w_rows ? w_rows[n0 + i] : n0 + i;
     row[i] = Bf16Row<kFormat>(w, index);
-    scale[i] = scale_of(w, index);
+    scale[i] = output_scale(w, index);
   }
   const auto rows_of_tile = [&](int64_t tile) {
     const int64_t left = columns - tile * 16;

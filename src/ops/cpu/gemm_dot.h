@@ -4,6 +4,7 @@
 #pragma once
 
 #include "ops/cpu/kernels.h"
+#include "ops/cpu/output_scale.h"
 #include "ops/cpu/simd_math.h"
 #include "ops/cpu/weight_tables.h"
 
@@ -47,14 +48,6 @@ template <class S, Precision kPrecision>
 DGEM_SIMD typename S::V load_x_partial(const void* row, int64_t k, int n) {
   if constexpr (kPrecision == Precision::f32) return S::load_partial(static_cast<const float*>(row) + k, n);
   return S::load_bf16_partial(static_cast<const uint16_t*>(row) + k, n);
-}
-
-DGEM_SIMD float vector_at(const Vector& v, int64_t i) {
-  if (v.format == Format::f32) return static_cast<const float*>(v.data)[i];
-  const uint32_t bits = uint32_t{static_cast<const uint16_t*>(v.data)[i]} << 16;  // row scales are F32 or BF16
-  float f;
-  __builtin_memcpy(&f, &bits, 4);
-  return f;
 }
 
 template <class S, class Decode, Precision kPrecision, Format kFormat, int kMr, int kNr>
@@ -108,7 +101,7 @@ void walk_tiles(const Matrix& w, const int32_t* w_rows, int64_t n0, int64_t n1, 
         const int64_t at = n + (j < columns ? j : 0);  // a tile that sticks out computes its first column again
         const int64_t index = w_rows ? w_rows[at] : at;
         row[j] = Row(w, index);
-        scale[j] = w.format == Format::nvfp4 ? w.scale : w.format == Format::fp8 ? vector_at(w.row_scales, index) : 1.0f;
+        scale[j] = output_scale(w, index);
       }
       for (int64_t m = m_chunk; m < m_end; m += kMr) {
         const int rows = static_cast<int>(m_end - m < kMr ? m_end - m : kMr);
